@@ -1,0 +1,140 @@
+"""Every tunable once: unit in the name, default, range. Standard library only, because it ships to Spark.
+
+A policy comes from a YAML file (`Policy.load(path)`, or the file SPILLWAY_POLICY names) and from single variables
+`SPILLWAY_POLICY_<FIELD>`, which win.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+
+class PolicyError(ValueError):
+    """One sentence that names the field and its range."""
+
+
+def _tunable(default: float | int, low: float, high: float, meaning: str) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    # leases and heartbeats of drivers
+    lease_s: float = _tunable(600.0, 30.0, 86_400.0, "how long a driver lives on without renewing its lease (Postgres away)")
+    heartbeat_s: float = _tunable(2.0, 0.5, 60.0, "how often a driver renews its lease and writes its heartbeat")
+    fence_s: float = _tunable(15.0, 3.0, 600.0, "a lease not renewed for this long may be taken by a newer generation")
+    launch_timeout_s: float = _tunable(90.0, 10.0, 3_600.0, "a launched driver must show its first heartbeat within this")
+    stop_timeout_s: float = _tunable(60.0, 5.0, 3_600.0, "a driver asked to stop at a batch boundary is killed after this")
+    # settings
+    setting_poll_s: float = _tunable(0.5, 0.1, 60.0, "how often a driver reads its settings when no notification comes")
+    keep_ttl_s: float = _tunable(60.0, 1.0, 86_400.0, "time to live of a keep that does not name one")
+    # metrics
+    metric_flush_s: float = _tunable(1.0, 0.1, 60.0, "how often a driver's metric writer flushes")
+    metric_buffer_rows: int = _tunable(10_000, 100, 10_000_000, "rows a driver holds while Postgres is slow or away")
+    metric_timeout_s: float = _tunable(5.0, 0.5, 60.0, "a write to Postgres that takes longer is given up and tried again")
+    retention_days: int = _tunable(7, 1, 3_650, "days of metrics and events that are kept")
+    partitions_ahead_days: int = _tunable(7, 1, 60, "days of metric partitions made ahead")
+    # batches
+    batch_rows_first: int = _tunable(10_000, 1, 100_000_000, "bound of the first batch, before anything is known")
+    batch_rows_max: int = _tunable(2_000_000, 1, 1_000_000_000, "bound of a batch that no speed of the operator exceeds")
+    # spillway_streams and spillway_housekeeping
+    streams_interval_s: float = _tunable(20.0, 5.0, 3_600.0, "how often spillway_streams brings what runs to what is declared")
+    housekeeping_interval_s: float = _tunable(3_600.0, 60.0, 86_400.0, "how often spillway_housekeeping runs")
+    backoff_first_s: float = _tunable(5.0, 0.0, 3_600.0, "pause before the second launch in a row")
+    backoff_factor: float = _tunable(2.0, 1.0, 10.0, "growth of the pause with every further launch")
+    backoff_most_s: float = _tunable(300.0, 1.0, 86_400.0, "longest pause between launches")
+    healthy_s: float = _tunable(60.0, 1.0, 86_400.0, "an application that ran this long starts again without a pause")
+
+    def __post_init__(self) -> None:
+        for tunable in fields(self):
+            _check(tunable.name, getattr(self, tunable.name), tunable.metadata, whole=tunable.type in (int, "int"))
+        if self.heartbeat_s * 3 > self.fence_s:
+            raise PolicyError(
+                f"fence_s is {self.fence_s:g}, but must be at least three heartbeats (heartbeat_s is {self.heartbeat_s:g}): "
+                f"at least {self.heartbeat_s * 3:g}"
+            )
+        if self.lease_s < self.fence_s:
+            raise PolicyError(f"lease_s is {self.lease_s:g}, but must be at least fence_s, which is {self.fence_s:g}")
+        if self.backoff_most_s < self.backoff_first_s:
+            raise PolicyError(
+                f"backoff_most_s is {self.backoff_most_s:g}, but must be at least backoff_first_s, which is {self.backoff_first_s:g}"
+            )
+        if self.batch_rows_max < self.batch_rows_first:
+            raise PolicyError(
+                f"batch_rows_max is {self.batch_rows_max}, but must be at least batch_rows_first, which is {self.batch_rows_first}"
+            )
+
+    def backoff_s(self, attempts: int) -> float:
+        """Pause before the launch that follows `attempts` launches without a healthy run.
+
+        >>> [Policy().backoff_s(n) for n in (0, 1, 2, 3, 50)]
+        [0.0, 5.0, 10.0, 20.0, 300.0]
+        """
+        if attempts <= 0:
+            return 0.0
+        grown = self.backoff_first_s * self.backoff_factor ** min(attempts - 1, 64)
+        return min(grown, self.backoff_most_s)
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Policy:
+        """Defaults, then the file, then single variables of the environment."""
+        environ = os.environ if environ is None else environ
+        file = path or environ.get("SPILLWAY_POLICY") or None
+        values = _from_file(Path(file)) if file else {}
+        for tunable in fields(cls):
+            name = f"SPILLWAY_POLICY_{tunable.name.upper()}"
+            if text := environ.get(name):
+                values[tunable.name] = _number(name, text)
+        return cls(**values)
+
+
+def _check(name: str, value: Any, metadata: Mapping[str, Any], *, whole: bool) -> None:
+    low, high = metadata["low"], metadata["high"]
+    kind = "a whole number" if whole else "a number"
+    allowed = f"must be {kind} from {low:g} to {high:g} ({metadata['meaning']})"
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise PolicyError(f"{name} is {value!r}, but {allowed}")
+    if not (math.isfinite(value) and low <= value <= high):
+        raise PolicyError(f"{name} is {value}, but {allowed}")
+
+
+def _number(name: str, text: str) -> float | int:
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        raise PolicyError(f"{name} is {text!r}, but must be a number") from None
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        raw = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise PolicyError(f"the policy file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise PolicyError(f"the policy file {where} is not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise PolicyError(f"the policy file {path} must be a mapping of fields to numbers")
+    known = [tunable.name for tunable in fields(Policy)]
+    for name in raw:
+        if name not in known:
+            close = get_close_matches(str(name), known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+            raise PolicyError(f"the policy file {path} has the unknown field {name}{hint}")
+    return dict(raw)
