@@ -31,25 +31,29 @@ class Policy:
     fence_s: float = _tunable(15.0, 3.0, 600.0, "a lease not renewed for this long may be taken by a newer generation")
     launch_timeout_s: float = _tunable(90.0, 10.0, 3_600.0, "a launched driver must show its first heartbeat within this")
     stop_timeout_s: float = _tunable(60.0, 5.0, 3_600.0, "a driver asked to stop at a batch boundary is killed after this")
+    silent_s: float = _tunable(45.0, 6.0, 3_600.0, "a driver whose process runs but gave no heartbeat for this long is killed")
+    give_up_s: float = _tunable(120.0, 10.0, 86_400.0, "a silent driver whose end cannot be confirmed is replaced after this")
     # settings
     setting_poll_s: float = _tunable(0.5, 0.1, 60.0, "how often a driver reads its settings when no notification comes")
-    keep_ttl_s: float = _tunable(60.0, 1.0, 86_400.0, "time to live of a keep that does not name one")
     # metrics
     metric_flush_s: float = _tunable(1.0, 0.1, 60.0, "how often a driver's metric writer flushes")
     metric_buffer_rows: int = _tunable(10_000, 100, 10_000_000, "rows a driver holds while Postgres is slow or away")
     metric_timeout_s: float = _tunable(5.0, 0.5, 60.0, "a write to Postgres that takes longer is given up and tried again")
     retention_days: int = _tunable(7, 1, 3_650, "days of metrics and events that are kept")
     partitions_ahead_days: int = _tunable(7, 1, 60, "days of metric partitions made ahead")
+    agent_interval_s: float = _tunable(5.0, 1.0, 300.0, "how often the agent beside a worker measures")
+    agent_buffer_rows: int = _tunable(20_000, 100, 10_000_000, "rows the agent holds while Postgres is away")
+    airflow_retention_days: int = _tunable(3, 1, 3_650, "days of Airflow's own runs and task logs that are kept")
     # batches
     batch_rows_first: int = _tunable(10_000, 1, 100_000_000, "bound of the first batch, before anything is known")
     batch_rows_max: int = _tunable(2_000_000, 1, 1_000_000_000, "bound of a batch that no speed of the operator exceeds")
     # spillway_streams and spillway_housekeeping
-    streams_interval_s: float = _tunable(20.0, 5.0, 3_600.0, "how often spillway_streams brings what runs to what is declared")
+    streams_interval_s: float = _tunable(15.0, 5.0, 3_600.0, "how often spillway_streams brings what runs to what is declared")
     housekeeping_interval_s: float = _tunable(3_600.0, 60.0, 86_400.0, "how often spillway_housekeeping runs")
     backoff_first_s: float = _tunable(5.0, 0.0, 3_600.0, "pause before the second launch in a row")
     backoff_factor: float = _tunable(2.0, 1.0, 10.0, "growth of the pause with every further launch")
     backoff_most_s: float = _tunable(300.0, 1.0, 86_400.0, "longest pause between launches")
-    healthy_s: float = _tunable(60.0, 1.0, 86_400.0, "an application that ran this long starts again without a pause")
+    healthy_s: float = _tunable(30.0, 1.0, 86_400.0, "an application that ran this long starts again without a pause")
 
     def __post_init__(self) -> None:
         for tunable in fields(self):
@@ -59,16 +63,17 @@ class Policy:
                 f"fence_s is {self.fence_s:g}, but must be at least three heartbeats (heartbeat_s is {self.heartbeat_s:g}): "
                 f"at least {self.heartbeat_s * 3:g}"
             )
-        if self.lease_s < self.fence_s:
-            raise PolicyError(f"lease_s is {self.lease_s:g}, but must be at least fence_s, which is {self.fence_s:g}")
-        if self.backoff_most_s < self.backoff_first_s:
-            raise PolicyError(
-                f"backoff_most_s is {self.backoff_most_s:g}, but must be at least backoff_first_s, which is {self.backoff_first_s:g}"
-            )
-        if self.batch_rows_max < self.batch_rows_first:
-            raise PolicyError(
-                f"batch_rows_max is {self.batch_rows_max}, but must be at least batch_rows_first, which is {self.batch_rows_first}"
-            )
+        for smaller, larger in (
+            ("fence_s", "lease_s"),
+            ("heartbeat_s", "silent_s"),
+            ("silent_s", "give_up_s"),
+            ("backoff_first_s", "backoff_most_s"),
+            ("batch_rows_first", "batch_rows_max"),
+        ):
+            if getattr(self, larger) < getattr(self, smaller):
+                raise PolicyError(
+                    f"{larger} is {getattr(self, larger):g}, but must be at least {smaller}, which is {getattr(self, smaller):g}"
+                )
 
     def backoff_s(self, attempts: int) -> float:
         """Pause before the launch that follows `attempts` launches without a healthy run.
