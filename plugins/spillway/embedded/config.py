@@ -1,0 +1,109 @@
+"""stack.toml and the folders of one run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from spillway.embedded.errors import EmbeddedError
+
+REPO = Path(__file__).resolve().parents[3]
+HOST = "127.0.0.1"
+
+
+@cache
+def stack() -> dict[str, Any]:
+    """The parsed stack.toml."""
+    path = REPO / "stack.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise EmbeddedError(f"{path} cannot be read ({e.strerror}): the embedded services run from a clone of the repository.") from e
+
+
+def default_home() -> Path:
+    """The run folder: $SPILLWAY_HOME or .spillway in the clone."""
+    given = os.environ.get("SPILLWAY_HOME")
+    return Path(given).expanduser().absolute() if given else REPO / ".spillway"
+
+
+def cache_dir() -> Path:
+    """Where downloads are kept for every clone of this user."""
+    given = os.environ.get("SPILLWAY_CACHE")
+    if given:
+        return Path(given).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base).expanduser() if base else Path.home() / ".cache") / "spillway"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The folders and files below one SPILLWAY_HOME."""
+
+    home: Path
+
+    @property
+    def run(self) -> Path:
+        return self.home / "run"
+
+    @property
+    def state(self) -> Path:
+        return self.run / "state.json"
+
+    @property
+    def secrets(self) -> Path:
+        return self.data / "secrets.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.run / "supervisor.lock"
+
+    @property
+    def requests(self) -> Path:
+        return self.run / "requests"
+
+    @property
+    def env(self) -> Path:
+        return self.home / "env"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.data / "checkpoints"
+
+    @property
+    def airflow(self) -> Path:
+        return self.home / "airflow"
+
+    def log(self, service: str) -> Path:
+        return self.logs / f"{service}.log"
+
+    @property
+    def key(self) -> str:
+        """A short name of this run folder, unique on the machine."""
+        return hashlib.sha256(str(self.home).encode()).hexdigest()[:12]
+
+    def make(self) -> None:
+        """Create the folders. The home itself can be passed through by others, because as root Postgres runs as another user."""
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+            self.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+            for folder in (self.run, self.requests, self.logs, self.airflow):
+                folder.mkdir(mode=0o700, exist_ok=True)
+            self.data.mkdir(exist_ok=True)
+            self.data.chmod(0o711 if os.geteuid() == 0 else 0o700)
+            self.checkpoints.mkdir(mode=0o700, exist_ok=True)
+        except OSError as e:
+            raise EmbeddedError(f"The run folder {self.home} cannot be used ({e.strerror}): set SPILLWAY_HOME to a folder you may write.") from e

@@ -1,0 +1,45 @@
+"""The services in the order in which they are shown; a group name stands for its members."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spillway.embedded.errors import EmbeddedError
+from spillway.embedded.services import kafka, postgres, spark
+from spillway.embedded.services.base import Service
+
+SERVICES: dict[str, Service] = {
+    s.name: s for s in (postgres.SERVICE, kafka.SERVICE, spark.MASTER, *spark.WORKERS)
+}
+GROUPS: dict[str, tuple[str, ...]] = {
+    "spark": ("spark-master", *(w.name for w in spark.WORKERS)),
+}
+
+
+def expand(names: Iterable[str]) -> tuple[str, ...]:
+    """Service names for service and group names, with what they need, in starting order."""
+    wanted: set[str] = set()
+
+    def add(name: str) -> None:
+        if name in GROUPS:
+            for member in GROUPS[name]:
+                add(member)
+        elif name in SERVICES:
+            wanted.add(name)
+            for need in SERVICES[name].needs:
+                add(need)
+        else:
+            known = ", ".join([*GROUPS, *SERVICES])
+            raise EmbeddedError(f"There is no service called {name}: the services and groups are {known}.")
+
+    for name in names:
+        add(name)
+    return tuple(name for name in SERVICES if name in wanted)
+
+
+def members(name: str) -> tuple[str, ...]:
+    """The services a name stands for, without what they need."""
+    if name in GROUPS:
+        return GROUPS[name]
+    expand([name])
+    return (name,)

@@ -1,0 +1,217 @@
+"""The embedded services from outside: start, look, stop. The same for the command line, the tests and the demo."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from spillway.embedded import services
+from spillway.embedded.config import REPO, Layout, default_home
+from spillway.embedded.errors import EmbeddedError, tail
+from spillway.embedded.processes import Identity, family, marked, sweep
+from spillway.embedded.services import postgres
+from spillway.embedded.state import read_state, write_atomic
+from spillway.embedded.supervisor import recorded
+
+NEED_MB = 500
+Progress = Callable[[dict[str, Any]], None]
+
+
+class Stack:
+    """The services of one run folder. Safe to make for a run that is already up, or that somebody else started."""
+
+    def __init__(self, home: Path | None = None, services: Iterable[str] = ("postgres", "kafka", "spark")) -> None:
+        self.layout = Layout((home or default_home()).absolute())
+        self.names = tuple(services)
+
+    # ---- looking ----
+
+    def state(self) -> dict[str, Any]:
+        """What is recorded, with a note whether the supervisor lives."""
+        return read_state(self.layout) | {"alive": self.alive()}
+
+    def alive(self) -> bool:
+        """Whether a supervisor of this run folder lives."""
+        try:
+            with self.layout.lock.open("a") as handle:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The addresses and roles of the run, as in `$SPILLWAY_HOME/env`."""
+        try:
+            lines = self.layout.env.read_text(encoding="utf-8").splitlines()
+        except OSError as e:
+            raise EmbeddedError(f"{self.layout.env} is not there: start the services first with `make up`.") from e
+        return dict(line.split("=", 1) for line in lines if "=" in line)
+
+    def pids(self) -> dict[str, int]:
+        """Service → pid of those that run."""
+        rows = (self.state().get("services") or {}).items()
+        return {n: r["pid"] for n, r in rows if r.get("pid") and Identity(r["pid"], r["created"]).process()}
+
+    def processes(self) -> list[Any]:
+        """Every process of this run: supervisor, services and all they started."""
+        roots = [p for i in recorded(read_state(self.layout)) if (p := i.process()) is not None]
+        return family([*roots, *marked(self.layout.home)])
+
+    # ---- acting ----
+
+    def up(self, progress: Progress = lambda _: None) -> None:
+        """Start what is not running and wait until all of it is healthy; on failure nothing is left running."""
+        wanted = services.expand(self.names)
+        self.layout.make()
+        if (free := shutil.disk_usage(self.layout.home).free // 2**20) < NEED_MB:
+            raise EmbeddedError(f"{self.layout.home} has {free} MB free and the services need {NEED_MB}: free some, or set SPILLWAY_HOME elsewhere.")
+        if self.alive():
+            self._request("start", wanted)
+        else:
+            self._spawn(wanted)
+        try:
+            self._await(lambda s: all(_health(s, n) == "healthy" for n in wanted), wanted, progress)
+        except BaseException:
+            self.down()
+            raise
+
+    def _spawn(self, wanted: tuple[str, ...]) -> None:
+        for stale in (self.layout.env,):
+            stale.unlink(missing_ok=True)
+        state = read_state(self.layout)
+        if state:
+            write_atomic(self.layout.state, json.dumps(state | {"phase": "preparing", "message": ""}))
+        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME")}
+        env["PYTHONPATH"] = f"{REPO / 'plugins'}:{REPO}"
+        with self.layout.log("supervisor").open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "spillway.embedded.supervisor", str(self.layout.home), *wanted],
+                env=env, cwd=self.layout.home, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        deadline = time.monotonic() + 30
+        while not self.alive():
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                state = read_state(self.layout)
+                raise EmbeddedError(state.get("message") or f"The supervisor did not start: see {self.layout.log('supervisor')}.")
+            time.sleep(0.05)
+
+    def _await(self, done: Callable[[dict[str, Any]], bool], wanted: tuple[str, ...], progress: Progress) -> None:
+        while True:
+            state = self.state()
+            progress(state)
+            if state.get("phase") == "failed":
+                raise EmbeddedError(state.get("message") or "The services did not start.")
+            failed = next((n for n in wanted if _health(state, n) == "failed"), None)
+            if failed:
+                raise EmbeddedError(state["services"][failed]["reason"])
+            if done(state):
+                return
+            if not state["alive"]:
+                raise EmbeddedError(f"The supervisor ended before all was up: see {self.layout.log('supervisor')}.")
+            time.sleep(0.1)
+
+    def _request(self, verb: str, names: Iterable[str]) -> None:
+        """Leave a request for the supervisor and wait until it has taken it."""
+        if not self.alive():
+            raise EmbeddedError("The services are not up: start them with `make up`.")
+        path = self.layout.requests / f"{time.time_ns()}.json"
+        write_atomic(path, json.dumps({"verb": verb, "services": list(names)}))
+        deadline = time.monotonic() + 30
+        while path.exists():
+            if not self.alive() or time.monotonic() > deadline:
+                path.unlink(missing_ok=True)
+                raise EmbeddedError(f"The supervisor does not follow: see {self.layout.log('supervisor')}.")
+            time.sleep(0.05)
+
+    def stop(self, name: str) -> None:
+        """Stop a service (or group) gracefully; it stays stopped until it is started."""
+        members = services.members(name)
+        self._request("stop", members)
+        self._await(lambda s: all(_health(s, n) in ("stopped", None) for n in members), (), lambda _: None)
+
+    def start(self, name: str) -> None:
+        """Start a stopped service (or group) and what it needs, and wait until it is healthy."""
+        members = services.expand([name])
+        self._request("start", members)
+        self._await(lambda s: all(_health(s, n) == "healthy" for n in members), members, lambda _: None)
+
+    def restart(self, name: str) -> None:
+        self.stop(name)
+        self.start(name)
+
+    def kill(self, name: str) -> int:
+        """kill -9 a service's own process, as a fault would; the supervisor will bring it back. Returns the pid."""
+        row = (self.state().get("services") or {}).get(name) or {}
+        process = Identity(row["pid"], row["created"]).process() if row.get("pid") else None
+        if process is None:
+            raise EmbeddedError(f"{name} is not running: there is nothing to kill.")
+        process.kill()
+        return int(process.pid)
+
+    def wait_healthy(self, name: str, timeout_s: float = 120) -> None:
+        """Wait until a service (or group) is healthy, such as after `kill`."""
+        members, deadline = services.members(name), time.monotonic() + timeout_s
+        while not all(_health(self.state(), n) == "healthy" and n in self.pids() for n in members):
+            if time.monotonic() > deadline:
+                raise EmbeddedError(f"{name} is not healthy after {timeout_s:.0f} s: see {self.layout.log(name)}.")
+            time.sleep(0.2)
+
+    def down(self, progress: Progress = lambda _: None) -> int:
+        """Stop everything, gracefully where it still listens, and leave no process; returns how many had to be swept."""
+        if self.alive():
+            before = read_state(self.layout)
+            identity = Identity(**before["supervisor"]) if before.get("supervisor") else None
+            if identity and (process := identity.process()):
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGTERM)
+            deadline = time.monotonic() + 120
+            while self.alive() and time.monotonic() < deadline:
+                progress(self.state())
+                time.sleep(0.1)
+        state = read_state(self.layout)
+        swept = sweep(self.layout.home, recorded(state))
+        child = getattr(self, "_child", None)
+        if child is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(10)
+        if state:
+            rows = {n: r | {"pid": None, "created": None, "health": "stopped"} for n, r in (state.get("services") or {}).items()}
+            phase = state.get("phase") if state.get("phase") == "failed" else "down"
+            write_atomic(self.layout.state, json.dumps(state | {"phase": phase, "supervisor": None, "services": rows}, indent=1))
+        self.layout.env.unlink(missing_ok=True)
+        return swept
+
+    def clean(self) -> None:
+        """Stop everything and remove the run folder with all its data."""
+        self.down()
+        shutil.rmtree(self.layout.home, ignore_errors=True)
+        shutil.rmtree(postgres.outside(self.layout), ignore_errors=True)
+
+    def log_tail(self, name: str, lines: int = 15) -> str:
+        return tail(str(self.layout.log(name)), lines)
+
+    def __enter__(self) -> Stack:
+        self.up()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.down()
+
+
+def _health(state: dict[str, Any], name: str) -> str | None:
+    row = (state.get("services") or {}).get(name)
+    return row["health"] if row else None
