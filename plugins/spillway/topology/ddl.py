@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 
-SIMPLE = frozenset(
-    ("boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double")
-    + ("date", "timestamp", "timestamp_ntz", "timestamp_ltz", "string", "binary", "variant")
-)
+_NUMBERS = ("tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double")
+_TIMES = ("date", "timestamp", "timestamp_ntz", "timestamp_ltz")
+SIMPLE = frozenset((*_NUMBERS, *_TIMES, "boolean", "string", "binary", "variant"))
 SIZED = {"char": 1, "character": 1, "varchar": 1, "decimal": 2, "dec": 2, "numeric": 2}
 ALLOWED = (
     "columns as `name type [not null]`, separated by commas, with Spark's types (bigint, string, double, timestamp, array<…>, …)"

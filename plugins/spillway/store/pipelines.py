@@ -1,0 +1,109 @@
+"""Pipelines as declared: versions, what is in force, whether it should run. Each function that writes is one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal
+
+from spillway.model.topology import Pipeline
+from spillway.store import events
+from spillway.store.connection import translate
+from spillway.store.errors import Refused
+from spillway.store.queries import execute, row, rows
+
+if TYPE_CHECKING:
+    from psycopg2.extensions import connection as Connection
+
+    from spillway.store.applying import Applied
+
+Desired = Literal["running", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InForce:
+    pipeline: Pipeline
+    version: int
+    desired: str
+    digest: str
+    source: str
+
+
+def apply(conn: Connection, pipeline: Pipeline, source: str, by: str) -> Applied:
+    """Puts a checked pipeline in force as a new version; does nothing when it equals the one in force."""
+    from spillway.store.applying import apply_pipeline
+
+    return apply_pipeline(conn, pipeline, source, by)
+
+
+def names(conn: Connection) -> list[str]:
+    with translate():
+        return [found["pipeline"] for found in rows(conn, "pipeline_names")]
+
+
+def in_force(conn: Connection, name: str) -> InForce | None:
+    with translate():
+        found = row(conn, "pipeline_in_force", pipeline=name)
+    if found is None:
+        return None
+    return InForce(
+        pipeline=Pipeline.from_json(found["spec"]),
+        version=found["version"],
+        desired=found["desired"],
+        digest=found["digest"],
+        source=found["source"],
+    )
+
+
+def load(conn: Connection, name: str, version: int | None = None) -> Pipeline:
+    """The pipeline in the given version, else in the one in force."""
+    if version is None:
+        current = in_force(conn, name)
+        if current is None:
+            raise unknown(conn, name)
+        return current.pipeline
+    with translate():
+        found = row(conn, "pipeline_version", pipeline=name, version=version)
+    if found is None:
+        raise Refused(f"pipeline {name} has no version {version}.")
+    return Pipeline.from_json(found["spec"])
+
+
+def set_desired(conn: Connection, name: str, desired: Desired, by: str) -> bool:
+    """Asks for the pipeline to run or to stop; False when that was asked already."""
+    if desired not in ("running", "stopped"):
+        raise Refused(f"{desired} is not a state to ask for: ask for running or stopped.")
+    with translate(), conn:
+        current = row(conn, "pipeline_in_force", pipeline=name)
+        if current is None:
+            raise unknown(conn, name)
+        changed = execute(conn, "application_set_desired", pipeline=name, desired=desired)
+        if current["desired"] == desired and not changed:
+            return False
+        execute(conn, "pipeline_set_desired", pipeline=name, desired=desired, by=by)
+        events.record(conn, actor=by, kind="desired", pipeline=name, text=f"pipeline {name} should be {desired}")
+    return True
+
+
+def remove(conn: Connection, name: str, by: str, *, lease_s: float = 600.0) -> None:
+    """Takes a stopped pipeline out of force and frees its topics; versions, checkpoints and metrics stay."""
+    with translate(), conn:
+        if row(conn, "pipeline_in_force", pipeline=name) is None:
+            raise unknown(conn, name)
+        if alive := [a["application"] for a in rows(conn, "applications_alive", pipeline=name, lease_s=lease_s)]:
+            raise Refused(f"pipeline {name} still runs ({', '.join(alive)}): stop it first with `spillway stop {name} --wait`.")
+        execute(conn, "settings_delete_others", pipeline=name, edges=[])
+        execute(conn, "pipeline_delete", pipeline=name)
+        events.record(conn, actor=by, kind="removed", pipeline=name, text=f"pipeline {name} was taken out of force")
+
+
+def unknown(conn: Connection, name: str) -> Refused:
+    known = names(conn)
+    close = get_close_matches(name, known, n=1)
+    if close:
+        hint = f"did you mean {close[0]}?"
+    elif known:
+        hint = f"there are {', '.join(known)}."
+    else:
+        hint = "none was applied yet, use `spillway topology apply FILE`."
+    return Refused(f"there is no pipeline {name}: {hint}")

@@ -1,0 +1,3 @@
+-- A replayed batch replaces its rows.
+delete from spillway.batch_metric
+where pipeline = %(pipeline)s and operator = %(operator)s and checkpoint = %(checkpoint)s and batch_id = any(%(batch_ids)s)

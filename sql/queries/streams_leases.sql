@@ -1,0 +1,1 @@
+select pipeline, application, generation from spillway.lease where released_at is null;

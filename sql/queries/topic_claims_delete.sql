@@ -1,0 +1,1 @@
+delete from spillway.topic_claim where pipeline = %(pipeline)s
