@@ -15,9 +15,7 @@ from spillway.model.campaigns import campaign_of_ad
 
 def views(df: DataFrame) -> DataFrame:
     """The views among the ad events, projected to what is counted; `event_time` arrives in milliseconds."""
-    return df.where("event_type = 'view'").select(
-        *carry(df), "ad_id", F.timestamp_millis("event_time").alias("event_time")
-    )
+    return df.where("event_type = 'view'").select(*carry(df), "ad_id", F.timestamp_millis("event_time").alias("event_time"))
 
 
 def join_campaigns(df: DataFrame, seed: int = 1, campaigns: int = 100, ads_per_campaign: int = 10) -> DataFrame:

@@ -66,9 +66,7 @@ def heavy(df: DataFrame, work: int = 400) -> DataFrame:
         raise ValueError(f"heavy: work is {work}, it is the number of landmarks and must be at least 1")
     here = _place(F.col("pickup_zone"))
     there = _place(F.col("dropoff_zone"))
-    positioned = df.select(
-        "*", here[0].alias("_lat1"), here[1].alias("_lon1"), there[0].alias("_lat2"), there[1].alias("_lon2")
-    )
+    positioned = df.select("*", here[0].alias("_lat1"), here[1].alias("_lon1"), there[0].alias("_lat2"), there[1].alias("_lon2"))
     start = (F.col("_lat1"), F.col("_lon1"))
     end = (F.col("_lat2"), F.col("_lon2"))
 

@@ -1,0 +1,92 @@
+"""How many rows a batch may take, so that under overload a batch still ends soon and a new keep still works quickly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SUPPORTED = ("4.2.",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPolicy:
+    target_s: float
+    floor: int = 200
+    ceiling: int = 5_000_000
+    band: float = 0.25
+    """Changes smaller than this share are not worth making."""
+
+
+def next_bound(current: int, rows: int, busy_s: float, policy: BoundPolicy) -> int:
+    """The bound after a batch of `rows` rows that took `busy_s` seconds.
+
+    A batch that was cut short by the bound and ended early may grow, at most twofold; one that took too long shrinks to what
+    its own rate allows; a batch below its bound that ended in time says nothing.
+
+    >>> policy = BoundPolicy(target_s=4.0)
+    >>> next_bound(2000, 2000, 1.0, policy)      # full and quick: twice
+    4000
+    >>> next_bound(10000, 10000, 20.0, policy)   # full and slow: 500 rows/s for 4 s
+    2000
+    >>> next_bound(10000, 300, 0.5, policy)      # not full: nothing learned
+    10000
+    """
+    if rows <= 0 or busy_s <= 0:
+        return current
+    wanted = rows / busy_s * policy.target_s
+    full = rows >= 0.9 * current
+    if busy_s > policy.target_s and wanted < current:
+        new = wanted
+    elif full and wanted > current:
+        new = min(wanted, 2.0 * current)
+    else:
+        return current
+    new = int(max(policy.floor, min(policy.ceiling, new)))
+    return new if abs(new - current) > policy.band * current or new in (policy.floor, policy.ceiling) else current
+
+
+def split(bound: int, lags: dict[str, int]) -> dict[str, int]:
+    """The bound shared by the lag of each edge; an edge without lag still gets a share of an equal split.
+
+    >>> split(1000, {"a": 9000, "b": 1000}) == {"a": 900, "b": 250}
+    True
+    """
+    total = sum(lags.values())
+    least = bound / (2 * len(lags)) if lags else 0
+    return {edge: max(1, int(max(least, bound * lag / total if total else bound))) for edge, lag in lags.items()}
+
+
+class Admission:
+    """Changes the row limit of a running query's Kafka sources.
+
+    Spark fixes `maxOffsetsPerTrigger` when a query starts, but looks its sources' limits up for every batch in a map that can be replaced
+    (`StreamExecution.uniqueSources`, not a public API). On a Spark version where that was not tried, `supported` is False
+    and the caller keeps the limit the query started with.
+    """
+
+    def __init__(self, query: Any, spark: Any, topics: dict[str, str]) -> None:
+        """`topics`: edge name → topic."""
+        self._jvm = spark._jvm
+        self._topics = topics
+        self.supported = spark.version.startswith(SUPPORTED)
+        self._execution = query._jsq.streamingQuery() if self.supported else None
+
+    def set(self, limits: dict[str, int]) -> bool:
+        """Limits per edge; 0 admits nothing. False when the query has no sources yet (it has not begun its first batch)."""
+        if self._execution is None:
+            return False
+        current = self._execution.uniqueSources()
+        if current.isEmpty():
+            return False
+        make = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxRows
+        iterator, changed = current.keysIterator(), current
+        while iterator.hasNext():
+            source = iterator.next()
+            edge = self._edge_of(source.toString())
+            if edge in limits:
+                changed = changed.updated(source, make(limits[edge]))
+        getattr(self._execution, "uniqueSources_$eq")(changed)
+        return True
+
+    def _edge_of(self, description: str) -> str | None:
+        return next((edge for edge, topic in self._topics.items() if f"[{topic}]" in description), None)

@@ -1,0 +1,73 @@
+"""Reads a checkpoint through Hadoop's file system, so that it may lie on any store Spark can use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Checkpoint:
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        jvm: Any = spark._jvm
+        self._jvm, self.location = jvm, location
+        self._path = jvm.org.apache.hadoop.fs.Path
+        conf = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        self._fs = self._path(location).getFileSystem(conf)
+
+    def _child(self, *parts: str) -> Any:
+        return self._path("/".join((self.location, *parts)))
+
+    def _read(self, *parts: str) -> str | None:
+        path = self._child(*parts)
+        if not self._fs.exists(path):
+            return None
+        stream = self._fs.open(path)
+        try:
+            return self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+        finally:
+            stream.close()
+
+    def last_commit(self) -> int:
+        """The newest committed batch, -1 if there is none."""
+        folder = self._child("commits")
+        if not self._fs.exists(folder):
+            return -1
+        return max((int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit()), default=-1)
+
+    def offsets(self, batch_id: int) -> dict[str, dict[int, int]] | None:
+        """End offsets of a batch, by topic and partition; None when the log no longer has it."""
+        text = self._read("offsets", str(batch_id))
+        if text is None:
+            return None
+        found: dict[str, dict[int, int]] = {}
+        for line in text.splitlines()[2:]:
+            if line.startswith("{"):
+                found.update({t: {int(p): int(o) for p, o in ps.items()} for t, ps in json.loads(line).items()})
+        return found
+
+    def first_offsets(self, sources: int) -> dict[str, dict[int, int]]:
+        """Where the first batch began, as the Kafka source recorded it."""
+        found: dict[str, dict[int, int]] = {}
+        for i in range(sources):
+            text = self._read("sources", str(i), "0") or ""
+            start = text.find("{")
+            if start >= 0:
+                found.update({t: {int(p): int(o) for p, o in ps.items()} for t, ps in json.loads(text[start:]).items()})
+        return found
+
+    def read_mark(self, name: str) -> int:
+        text = self._read(name)
+        return int(text) if text else -1
+
+    def write_mark(self, name: str, value: int) -> None:
+        """A small number beside the logs: written under another name first, then moved, so that it is never half there."""
+        temporary, final = self._child(f".{name}.new"), self._child(name)
+        stream = self._fs.create(temporary, True)
+        try:
+            stream.write(bytearray(str(value).encode()))
+        finally:
+            stream.close()
+        self._fs.delete(final, False)
+        self._fs.rename(temporary, final)

@@ -1,0 +1,39 @@
+"""The driver's connection to Postgres: it may be slow or away at any time, and nothing here may wait long for it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psycopg2
+import psycopg2.extensions
+
+from spillway.store.queries import query
+
+Connection = psycopg2.extensions.connection
+
+
+def connect(name: str, *, statement_timeout_ms: int = 5000) -> Connection:
+    """An autocommit connection as role `spillway_job`; raises `psycopg2.OperationalError` within a few seconds when there is none."""
+    dsn = os.environ.get("SPILLWAY_DSN_JOB")
+    if not dsn:
+        raise RuntimeError("SPILLWAY_DSN_JOB is not set: the driver needs the address of Spillway's Postgres as role spillway_job")
+    connection = psycopg2.connect(
+        dsn,
+        connect_timeout=3,
+        application_name=name,
+        options=f"-c statement_timeout={statement_timeout_ms}",
+        tcp_user_timeout=5000,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+    )
+    connection.autocommit = True
+    return connection
+
+
+def run(connection: Connection, name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+    """Runs a named query and returns its rows (none for a statement without result)."""
+    with connection.cursor() as cursor:
+        cursor.execute(query(name), parameters)
+        return cursor.fetchall() if cursor.description else []

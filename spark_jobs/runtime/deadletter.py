@@ -1,0 +1,186 @@
+"""Garbage events go to a dead-letter topic, each exactly once, without costing anything while there is none.
+
+The query only counts garbage (it is dropped after parsing, and an aggregation would lose it anyway). When a batch reports some, its offset range is read
+once more by a small batch job that keeps just the garbage and writes it with the transactional sink (epoch = batch id). A mark in the checkpoint says
+up to which batch that was done, so a driver that died in between leaves nothing behind, and the sink's own marker keeps a dead letter from coming twice.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.plan import parsed
+from spark_jobs.runtime.progress import offsets, source_of
+from spark_jobs.runtime.shed import rank
+from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
+from spillway.model.topology import Edge, Operator, Pipeline
+
+log = logging.getLogger("spillway.deadletter")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One batch's offset range on one edge, and how it was shed."""
+
+    batch_id: int
+    edge: Edge
+    start: dict[int, int]
+    end: dict[int, int]
+    keep: float
+
+
+def sweeps(progress: dict[str, Any], edges: tuple[Edge, ...]) -> list[Sweep]:
+    """What a batch's progress asks to be swept: every edge on which it counted garbage."""
+    found = []
+    for edge in edges:
+        seen = progress.get("observedMetrics", {}).get(edge.name) or {}
+        source = source_of(progress, edge.topic)
+        if source is None or not int(seen.get("bad") or 0):
+            continue
+        end = offsets(source, "endOffset", edge.topic)
+        start = offsets(source, "startOffset", edge.topic)
+        found.append(
+            Sweep(
+                batch_id=int(progress["batchId"]),
+                edge=edge,
+                start={p: start.get(p, 0) for p in end},
+                end=end,
+                keep=float(seen["keep"]),
+            )
+        )
+    return found
+
+
+def garbage(spark: SparkSession, pipeline: Pipeline, operator: Operator, sweep: Sweep, bootstrap: str, client_conf: dict[str, str]) -> DataFrame:
+    """The garbage of one sweep as dead letters: key = where it was (topic-partition-offset), value = its bytes."""
+    topic = sweep.edge.topic
+    reader = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("startingOffsets", json.dumps({topic: {str(p): o for p, o in sweep.start.items()}}))
+        .option("endingOffsets", json.dumps({topic: {str(p): o for p, o in sweep.end.items()}}))
+        .option("kafka.isolation.level", "read_committed")
+        .option("failOnDataLoss", "false")
+    )
+    for key, value in client_conf.items():
+        reader = reader.option(f"kafka.{key}", value)
+    frame = reader.load()
+    if sweep.keep < 1.0:
+        frame = frame.where(rank(sweep.edge) < F.lit(sweep.keep))
+    frame, bad = parsed(frame, operator, pipeline.lineage and sweep.edge.producer is not None)
+    return frame.where(bad).select(
+        F.concat_ws("-", "topic", "partition", "offset").cast("binary").alias("key"), F.col("value").cast("binary").alias("value")
+    )
+
+
+def collect(frame: DataFrame, sink: KafkaSink, epoch: int, writer: int) -> int:
+    """Writes a sweep's garbage as one transaction; returns how many rows it had."""
+
+    def part(batches: Any) -> Any:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_arrays([pa.array([write_partition(sink, epoch, writer, batches)], pa.int64())], ["rows"])
+
+    return int(frame.coalesce(1).mapInArrow(part, "rows bigint").agg(F.sum("rows")).first()[0] or 0)
+
+
+MARK = "spillway-dead-letters"
+"""File in the checkpoint: garbage of all batches up to this one has been collected."""
+MARK_EVERY_S = 10.0
+
+
+class Sweeper(threading.Thread):
+    """Collects the garbage of one operator, batch after batch, in order."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        pipeline: Pipeline,
+        operator: Operator,
+        checkpoint: Checkpoint,
+        sink: KafkaSink,
+        client_conf: dict[str, str],
+        on_collected: Callable[[Sweep, int], None],
+    ) -> None:
+        super().__init__(name=f"dead-letters-{operator.name}", daemon=True)
+        self._spark, self._pipeline, self._operator, self._checkpoint = spark, pipeline, operator, checkpoint
+        self._sink, self._client_conf, self._on_collected = sink, client_conf, on_collected
+        self._edges = pipeline.inputs(operator.name)
+        self._queue: queue.Queue[tuple[int, list[Sweep]] | None] = queue.Queue()
+
+    def batch(self, progress: dict[str, Any]) -> None:
+        """Called for every finished batch."""
+        self._queue.put((int(progress["batchId"]), sweeps(progress, self._edges)))
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self.join(10.0)
+
+    def missed(self) -> list[Sweep]:
+        """What a driver that died may have left: every batch committed since the mark. How those batches were shed is not
+        known any more, so garbage a shedder dropped may be among it; it is still garbage."""
+        last, mark = self._checkpoint.last_commit(), self._checkpoint.read_mark(MARK)
+        if last <= mark:
+            return []
+        end = self._checkpoint.offsets(last) or {}
+        known = self._checkpoint.offsets(mark) if mark >= 0 else None
+        start = known or self._checkpoint.first_offsets(len(self._edges))
+        found = []
+        for edge in self._edges:
+            begin, until = start.get(edge.topic, {}), end.get(edge.topic, {})
+            done = last_epoch(
+                self._sink.bootstrap, self._sink.marker_topics[0], self._ordinal(edge), self._writer(edge), dict(self._client_conf)
+            )
+            if done > mark:
+                begin = (self._checkpoint.offsets(done) or {}).get(edge.topic, begin)
+            if done < last and until:
+                found.append(Sweep(batch_id=last, edge=edge, start={p: begin.get(p, 0) for p in until}, end=until, keep=1.0))
+        return found
+
+    def _ordinal(self, edge: Edge) -> int:
+        return self._edges.index(edge)
+
+    def _writer(self, edge: Edge) -> str:
+        return f"{self._sink.writer_id}-p{self._ordinal(edge)}"
+
+    def run(self) -> None:
+        self._until_done(self.missed)
+        marked = time.monotonic()
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            batch_id, found = item
+            self._until_done(lambda found=found: found)  # type: ignore[misc]
+            if time.monotonic() - marked > MARK_EVERY_S or found:
+                self._until_done(list, mark=batch_id)
+                marked = time.monotonic()
+
+    def _until_done(self, what: Callable[[], list[Sweep]], mark: int | None = None) -> None:
+        wait = 1.0
+        while True:
+            try:
+                for sweep in what():
+                    frame = garbage(self._spark, self._pipeline, self._operator, sweep, self._sink.bootstrap, self._client_conf)
+                    rows = collect(frame, self._sink, sweep.batch_id, self._ordinal(sweep.edge))
+                    if rows:
+                        self._on_collected(sweep, rows)
+                if mark is not None:
+                    self._checkpoint.write_mark(MARK, mark)
+                return
+            except Exception as error:  # whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker
+                log.warning("dead letters of %s wait: %s", self._operator.name, str(error).splitlines()[0] if str(error) else error)
+                time.sleep(wait)
+                wait = min(30.0, wait * 2)

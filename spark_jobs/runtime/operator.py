@@ -1,0 +1,272 @@
+"""One operator at work: its query, its bound, its dead letters, and what it reports."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_jobs.runtime import topics as topic_names
+from spark_jobs.runtime.bound import Admission, BoundPolicy, next_bound, split
+from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.deadletter import Sweep, Sweeper
+from spark_jobs.runtime.metrics import Buffer, ProgressReader
+from spark_jobs.runtime.plan import Input, build, to_records
+from spark_jobs.runtime.progress import SINK, BatchContext, batch_rows, lag
+from spark_jobs.runtime.topics import Topic, Topics, data_topics, marker_topic, writer_id
+from spark_jobs.runtime.writers import WrittenBy, arrange, written_by
+from spark_jobs.sinks import kafka as kafka_sink
+from spark_jobs.sinks import postgres as postgres_sink
+from spark_jobs.sinks.kafka import KafkaSink
+from spark_jobs.sinks.postgres import PostgresSink
+from spillway.model.settings import Effective
+from spillway.model.topology import Delivery, Operator, Pipeline, SinkType
+from spillway.policy import Policy
+
+log = logging.getLogger("spillway.operator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where an application runs and what it may use; the same for all its operators."""
+
+    pipeline: Pipeline
+    application: str
+    generation: int
+    bootstrap: str
+    checkpoints: str
+    client_conf: dict[str, str]
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What Postgres remembers of an operator."""
+
+    checkpoint: int
+    buckets: int
+    max_rows: int | None
+
+
+class OperatorQuery:
+    def __init__(
+        self,
+        spark: SparkSession,
+        site: Site,
+        operator: Operator,
+        state: State,
+        buffer: Buffer,
+        effective: Callable[[], dict[str, Effective]],
+        event: Callable[[str, str, str], None],
+    ) -> None:
+        self.operator, self.site, self.state = operator, site, state
+        self.spark = spark.newSession()
+        for key, value in session_conf(state, site.checkpoints).items():
+            self.spark.conf.set(key, value)
+        self.edges = site.pipeline.inputs(operator.name)
+        self.location = "/".join((site.checkpoints.rstrip("/"), site.pipeline.name, operator.name, str(state.checkpoint)))
+        self.max_rows = min(state.max_rows or site.policy.batch_rows_first, site.policy.batch_rows_max)
+        self.query: StreamingQuery | None = None
+        self.batches = 0
+        self.last: dict[str, Any] = {}
+        self._buffer, self._effective, self._event = buffer, effective, event
+        self._sweeper: Sweeper | None = None
+        self._bound_policy = BoundPolicy(target_s=site.pipeline.batch_target_s, ceiling=site.policy.batch_rows_max)
+
+    # -- starting and stopping
+
+    def start(self, topics: Topics) -> None:
+        """Makes the marker topics and starts the query from its checkpoint."""
+        source = Input(bootstrap=self.site.bootstrap, max_rows=self._limits({}), client_conf=tuple(self.site.client_conf.items()))
+        frame = build(self.spark, self.site.pipeline, self.operator, source)
+        writer = self._writer(frame, topics)
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.operator.name)
+        self.query = (
+            writer.queryName(f"{self.site.pipeline.name}:{self.operator.name}")
+            .option("checkpointLocation", self.location)
+            .trigger(processingTime=f"{int(self.site.pipeline.trigger_s * 1000)} milliseconds")
+            .start()
+        )
+        self._reader = ProgressReader(self.query)
+        self._admission = Admission(self.query, self.spark, {e.name: e.topic for e in self.edges})
+        if self._sweeper is None and self.operator.schema:
+            self._sweeper = self._make_sweeper(topics)
+            self._sweeper.start()
+
+    def stop(self, drain_s: float) -> None:
+        """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query."""
+        if self.query is None:
+            return
+        if self.query.isActive:
+            drained = self._admission.set({e.name: 0 for e in self.edges})
+            deadline, idle = time.monotonic() + drain_s, 0
+            while drained and self.query.isActive and time.monotonic() < deadline:
+                # Two looks in a row without a running trigger: one could fall between two phases of a batch.
+                idle = 0 if self.query.status["isTriggerActive"] else idle + 1
+                if idle >= 2:
+                    break
+                time.sleep(0.1)
+            self.query.stop()
+        self.collect()
+        if self._sweeper is not None:
+            self._sweeper.close()
+            self._sweeper = None
+
+    @property
+    def alive(self) -> bool:
+        return self.query is not None and self.query.isActive
+
+    def failure(self) -> str:
+        error = self.query.exception() if self.query is not None else None
+        return str(error).strip().splitlines()[0] if error is not None and str(error).strip() else "ended without an error"
+
+    # -- while it runs
+
+    def collect(self) -> int:
+        """Takes every batch that finished since the last call: metrics, dead letters, bound. Returns how many."""
+        if self.query is None:
+            return 0
+        finished = self._reader.new()
+        for progress in finished:
+            context = BatchContext(
+                pipeline=self.site.pipeline.name,
+                application=self.site.application,
+                operator=self.operator.name,
+                checkpoint=self.state.checkpoint,
+                generation=self.site.generation,
+                max_rows=self.max_rows,
+                edges=self.edges,
+                effective=self._effective(),
+            )
+            self._buffer.put(batch_rows(progress, context, self._buffer.dropped))
+            if self._sweeper is not None:
+                self._sweeper.batch(progress)
+            self._follow(progress)
+            self.last, self.batches = progress, self.batches + 1
+        return len(finished)
+
+    def _follow(self, progress: dict[str, Any]) -> None:
+        """The bound follows what the operator can do, and each edge's part of it follows its lag."""
+        busy_s = float(progress.get("batchDuration", 0)) / 1000.0
+        new = next_bound(self.max_rows, int(progress["numInputRows"]), busy_s, self._bound_policy)
+        lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
+        if (new != self.max_rows or len(self.edges) > 1) and self._admission.set(split(new, lags)):
+            self.max_rows = new
+
+    def _limits(self, lags: dict[str, int]) -> int:
+        return max(1, self.max_rows // max(1, len(self.edges)))
+
+    # -- the sink
+
+    def _writer(self, frame: DataFrame, topics: Topics) -> DataStreamWriter:
+        names, output = data_topics(self.site.pipeline, self.operator), self.operator.output
+        deliveries = {e.delivery for e in self.site.pipeline.outputs(self.operator.name)}
+        if not deliveries and output is not None:
+            deliveries = {output.delivery}
+        mode = self.operator.output_mode
+        if not names and (output is None or output.type is SinkType.NONE):
+            counted = frame.observe(SINK, F.count(F.lit(1)).alias("rows"))
+            return counted.writeStream.format("noop").outputMode(mode)
+        records = to_records(frame, self.operator)
+        if names and deliveries == {Delivery.AT_LEAST_ONCE}:
+            plain = records.select("key", "value", F.explode(F.array(*[F.lit(n) for n in names])).alias("topic"))
+            writer = plain.observe(SINK, F.count(F.lit(1)).alias("rows")).writeStream.format("kafka").outputMode(mode)
+            for key, value in {"bootstrap.servers": self.site.bootstrap, **self.site.client_conf}.items():
+                writer = writer.option(f"kafka.{key}", value)
+            return writer
+        by = written_by(frame)
+        if not names:
+            by = WrittenBy.STATE if by is WrittenBy.STATE else WrittenBy.SHUFFLE
+            task = self._postgres_task()
+        else:
+            task = self._kafka_task(names, by, topics)
+        log.info("%s is written by %s", self.operator.name, by)
+        written = arrange(records, by, self.state.buckets).mapInArrow(task, "rows bigint")
+        return written.observe(SINK, F.sum("rows").alias("rows")).writeStream.format("noop").outputMode(mode)
+
+    def _kafka_task(self, names: tuple[str, ...], by: WrittenBy, topics: Topics) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        pipeline, operator, checkpoint = self.site.pipeline.name, self.operator.name, self.state.checkpoint
+        if by is WrittenBy.SOURCE:
+            counts = topics.partitions()
+            markers = [(marker_topic(pipeline, operator, checkpoint, e.name), counts[e.topic]) for e in self.edges]
+        else:
+            markers = [(marker_topic(pipeline, operator, checkpoint, "partitions"), self.state.buckets)]
+        topics.ensure([Topic(name=n, partitions=c, config=topic_names.MARKER_CONFIG, grow=True) for n, c in markers])
+        sink = KafkaSink(
+            bootstrap=self.site.bootstrap,
+            writer_id=writer_id(pipeline, operator, checkpoint),
+            topics=names,
+            marker_topics=tuple(n for n, _ in markers),
+            by_source=by is WrittenBy.SOURCE,
+            client_conf=dict(self.site.client_conf),
+        )
+        return _task(kafka_sink.write_partition, sink)
+
+    def _postgres_task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        output = self.operator.output
+        assert output is not None and output.table is not None
+        name = writer_id(self.site.pipeline.name, self.operator.name, self.state.checkpoint)
+        return _task(postgres_sink.write_partition, PostgresSink(writer_id=name, table=output.table, keys=output.keys))
+
+    def _make_sweeper(self, topics: Topics) -> Sweeper:
+        pipeline, operator, checkpoint = self.site.pipeline, self.operator, self.state.checkpoint
+        marker = marker_topic(pipeline.name, operator.name, checkpoint, "dead")
+        topics.ensure([Topic(name=marker, partitions=len(self.edges), config=topic_names.MARKER_CONFIG, grow=True)])
+        sink = KafkaSink(
+            bootstrap=self.site.bootstrap,
+            writer_id=f"{writer_id(pipeline.name, operator.name, checkpoint)}-dead",
+            topics=(pipeline.dead_letter_topic(operator.name),),
+            marker_topics=(marker,),
+            by_source=False,
+            client_conf=dict(self.site.client_conf),
+        )
+
+        def collected(sweep: Sweep, rows: int) -> None:
+            text = f"{rows} events of {sweep.edge.topic} did not parse (batch {sweep.batch_id}); they are in {sink.topics[0]}"
+            self._event(sweep.edge.name, "dead_letter", text)
+
+        return Sweeper(
+            self.spark, pipeline, operator, Checkpoint(self.spark, self.location), sink, self.site.client_conf, collected
+        )
+
+
+def _task(write: Callable[..., int], sink: KafkaSink | PostgresSink) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function each task runs over its rows. Its epoch is the batch id, which Spark hands to tasks as a local property."""
+
+    def part(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        epoch = context.getLocalProperty("streaming.sql.batchId")
+        if epoch is None:
+            raise RuntimeError("Spark gave the task no batch id (streaming.sql.batchId); this version of Spark is not supported")
+        rows = write(sink, int(epoch), context.partitionId(), batches)
+        yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], ["rows"])
+
+    return part
+
+
+def session_conf(state: State, checkpoints: str) -> dict[str, str]:
+    """What belongs to an operator's own session: its buckets, and state that survives in small pieces."""
+    conf = {
+        "spark.sql.shuffle.partitions": str(state.buckets),
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if checkpoints.startswith(("file:", "/")):
+        # The default manager forks processes for permissions on a local file system: two to seven times the commit time.
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        )
+    return conf

@@ -1,0 +1,142 @@
+"""An operator's query: read its edges, shed, parse, call the user's function, and turn the result into rows for the sink."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_jobs.runtime.shed import shed
+from spark_jobs.sinks.kafka import SOURCE_SHIFT
+from spillway.model.topology import Edge, Operator, Pipeline
+
+CORRUPT = "__corrupt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """How to read one edge."""
+
+    bootstrap: str
+    max_rows: int
+    client_conf: tuple[tuple[str, str], ...] = ()
+
+
+def resolve(reference: str) -> Callable[..., DataFrame]:
+    """`package.module:function` → the function."""
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise RuntimeError(
+            f"operator function {reference} cannot be imported on the driver ({error}); put its module on PYTHONPATH"
+        ) from error
+
+
+def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
+    reader = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", source.bootstrap)
+        .option("subscribe", edge.topic)
+        .option("startingOffsets", edge.starting)
+        .option("maxOffsetsPerTrigger", source.max_rows)
+        .option("kafka.isolation.level", "read_committed")
+        .option("failOnDataLoss", "true")
+    )
+    for key, value in source.client_conf:
+        reader = reader.option(f"kafka.{key}", value)
+    return reader.load()
+
+
+def parse_schema(operator: Operator, lineage_in_value: bool) -> StructType:
+    schema = StructType.fromDDL(operator.schema or "")
+    if lineage_in_value and "lineage" not in schema.fieldNames():
+        schema = schema.add("lineage", StringType())
+    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
+
+
+def parsed(frame: DataFrame, operator: Operator, lineage_in_value: bool) -> tuple[DataFrame, Column]:
+    """Adds `__p`, the parsed value, and says which rows are garbage: not JSON, or a declared field missing or of another type."""
+    schema = parse_schema(operator, lineage_in_value)
+    # from_json makes every field nullable; what the declaration calls NOT NULL is checked here.
+    readable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    frame = frame.withColumn("__p", F.from_json(F.col("value").cast("string"), readable, options))
+    bad = F.col("__p").isNull() | F.col(f"__p.{CORRUPT}").isNotNull()
+    for field in schema.fields:
+        if not field.nullable:
+            bad = bad | F.col(f"__p.`{field.name}`").isNull()
+    return frame, bad
+
+
+def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, edge: Edge, raw: DataFrame) -> DataFrame:
+    """One edge's rows as the user's function sees them, with the counts of the batch observed under the edge's name."""
+    ordinal = pipeline.inputs(operator.name).index(edge)
+    inner = edge.producer is not None
+    frame = shed(spark, raw, pipeline.name, edge)
+    bad: Column = F.lit(False)
+    if operator.schema:
+        frame, bad = parsed(frame, operator, pipeline.lineage and inner)
+        frame = frame.withColumn("__bad", bad)
+        bad = F.col("__bad")
+    millis = F.unix_millis("timestamp")
+    frame = frame.observe(
+        edge.name,
+        F.count(F.lit(1)).alias("kept"),
+        F.sum(bad.cast("int")).alias("bad"),
+        F.max("__v.keep").alias("keep"),
+        F.max("__v.decision").alias("decision"),
+        F.max("__v.source").alias("source"),
+        F.avg(millis).alias("mean_ms"),
+        F.min(millis).alias("oldest_ms"),
+    )
+    source = (F.col("partition") + F.lit(ordinal << SOURCE_SHIFT)).alias("_src")
+    origin = F.concat_ws("-", "topic", "partition", "offset")
+    if not operator.schema:
+        columns = [F.col(c) for c in ("key", "value", "topic", "partition", "offset", "timestamp")]
+        return frame.select(*columns, source, *([origin.alias("lineage")] if pipeline.lineage else []))
+    names = [n for n in parse_schema(operator, pipeline.lineage and inner).fieldNames() if n not in (CORRUPT, "lineage")]
+    lineage = [(F.coalesce("__p.lineage", origin) if inner else origin).alias("lineage")] if pipeline.lineage else []
+    return frame.where(~bad).select(
+        *[F.col(f"__p.`{n}`").alias(n) for n in names],
+        F.col("key").alias("kafka_key"),
+        F.col("timestamp").alias("kafka_timestamp"),
+        source,
+        *lineage,
+    )
+
+
+def build(spark: SparkSession, pipeline: Pipeline, operator: Operator, source: Input) -> DataFrame:
+    """The operator's output, before it is turned into records."""
+    frames = [
+        shed_and_parse(spark, pipeline, operator, edge, read_edge(spark, edge, source)) for edge in pipeline.inputs(operator.name)
+    ]
+    joined = functools.reduce(lambda a, b: a.unionByName(b), frames)
+    function: Callable[..., Any] = resolve(operator.function)
+    result = function(joined, **operator.args)
+    if not isinstance(result, DataFrame):
+        raise RuntimeError(f"operator function {operator.function} returned {type(result).__name__}; it must return a DataFrame")
+    return result
+
+
+def to_records(frame: DataFrame, operator: Operator) -> DataFrame:
+    """(key, value[, _src]): `value` as it is when the function made one, else every column as one JSON object."""
+    source = [F.col("_src")] if "_src" in frame.columns else []
+    if "value" in frame.columns:
+        key = F.col("key") if "key" in frame.columns else F.lit(None)
+        return frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value"), *source)
+    payload = [c for c in frame.columns if c != "_src"]
+    if operator.key and operator.key not in payload:
+        raise RuntimeError(f"operator {operator.name} declares key {operator.key}, but its function returns only {', '.join(payload)}")
+    key = F.col(f"`{operator.key}`").cast("string") if operator.key else F.lit(None).cast("string")
+    return frame.select(
+        key.cast("binary").alias("key"),
+        F.to_json(F.struct(*[F.col(f"`{c}`") for c in payload])).cast("binary").alias("value"),
+        *source,
+    )

@@ -1,0 +1,92 @@
+"""Who writes a row, so that a replayed batch has the same writer for it: the source partition, or a shuffle's partition.
+
+A plan of narrow steps that still carries `_src` is written by source partition. A plan that ends in a stateful operator (with only narrow
+steps after it) is written by state partition, whose content is fixed by the key's hash. Everything else gets a shuffle by key first.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+class WrittenBy(StrEnum):
+    SOURCE = "source partition"
+    STATE = "state partition"
+    SHUFFLE = "shuffle by key"
+
+
+NARROW = frozenset(
+    "Project Filter SubqueryAlias Union Generate MapInArrow PythonMapInArrow MapInPandas CollectMetrics EventTimeWatermark "
+    "View ResolvedHint ArrowEvalPython BatchEvalPython Expand".split()
+)
+STATEFUL = frozenset(
+    "Aggregate Distinct Deduplicate DeduplicateWithinWatermark FlatMapGroupsWithState FlatMapGroupsInPandasWithState "
+    "TransformWithState TransformWithStateInPySpark TransformWithStateInPandas".split()
+)
+# A broadcast join keeps the streaming side where it is, for the join types in which that side is not the broadcast one.
+_STREAM_SIDE = {"Inner": (0, 1), "LeftOuter": (0,), "LeftSemi": (0,), "LeftAnti": (0,), "RightOuter": (1,)}
+
+
+def _children(node: Any) -> list[Any]:
+    children = node.children()
+    return [children.apply(i) for i in range(children.size())]
+
+
+def _narrow_input(node: Any) -> list[Any] | None:
+    """The streaming inputs of a narrow node, or None when the node may move rows between partitions."""
+    if not node.isStreaming() or node.nodeName().startswith("StreamingRelation"):
+        return []
+    children = _children(node)
+    if node.nodeName() == "Join":
+        streaming = [i for i, child in enumerate(children) if child.isStreaming()]
+        side = _STREAM_SIDE.get(node.joinType().toString(), ())
+        if len(streaming) == 1 and streaming[0] in side and _broadcast(children[1 - streaming[0]]):
+            return [children[streaming[0]]]
+        return None
+    return children if node.nodeName() in NARROW else None
+
+
+def _broadcast(node: Any) -> bool:
+    if node.nodeName() == "ResolvedHint":
+        return "broadcast" in node.hints().toString()
+    return node.nodeName() in ("SubqueryAlias", "Project", "Filter") and _broadcast(_children(node)[0])
+
+
+def written_by(frame: DataFrame) -> WrittenBy:
+    """Looks at the analysed plan of an operator's output."""
+    pending, all_narrow = [frame._jdf.queryExecution().analyzed()], True
+    while pending:
+        node = pending.pop()
+        if node.nodeName() in STATEFUL and node.isStreaming():
+            # Only a single chain may lead here: below a union, state partitions of several operators share task numbers.
+            return WrittenBy.STATE if all_narrow and not pending and _one_chain(frame, node) else WrittenBy.SHUFFLE
+        inputs = _narrow_input(node)
+        if inputs is None:
+            return WrittenBy.SHUFFLE
+        pending.extend(inputs)
+    return WrittenBy.SOURCE if "_src" in frame.columns else WrittenBy.SHUFFLE
+
+
+def _one_chain(frame: DataFrame, target: Any) -> bool:
+    node = frame._jdf.queryExecution().analyzed()
+    while not node.equals(target):
+        inputs = _narrow_input(node)
+        if not inputs or len(inputs) != 1:
+            return False
+        node = inputs[0]
+    return True
+
+
+def arrange(records: DataFrame, by: WrittenBy, partitions: int) -> DataFrame:
+    """Records in the partitions their writers expect."""
+    if by is WrittenBy.SOURCE:
+        return records.select("key", "value", "_src")
+    records = records.select("key", "value")
+    if by is WrittenBy.STATE:
+        return records
+    # Rows without a key are spread by their value: a constant key would send them all to one task.
+    return records.repartition(partitions, F.coalesce("key", "value"))

@@ -1,0 +1,180 @@
+"""Exactly-once writes of a micro-batch to Kafka: one transaction per writer and epoch.
+
+A *writer* is whatever owns the same rows every time a batch is replayed: a source partition, or a state/shuffle partition after
+a shuffle. It is never Spark's task number on a Kafka source, whose order changes between runs. Each writer has a transactional id and
+one partition of a marker topic to itself. A transaction holds the rows of one writer in one epoch (= batch id) plus a marker
+record with the epoch, so a replay finds out from Kafka itself whether the rows are there already.
+
+Rules that make it hold under kill -9, retries and zombies:
+1. `init` first (fences and aborts whoever held the id), marker second.
+2. A cached producer is used only when its last epoch is this epoch or the one before; otherwise another process may have
+   written meanwhile. If one has, its `init` fenced the cached producer, and the commit fails.
+3. Any exception drops the cached producer and is raised again: Spark's retry starts at rule 1, which settles an ambiguous commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.sinks.librdkafka import ANY_PARTITION, ArrowProducer, KafkaWriteError
+
+SOURCE_SHIFT = 20
+"""`_src` = edge ordinal << SOURCE_SHIFT | partition."""
+
+PRODUCER_CONF: dict[str, str | int | bool] = {
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "partitioner": "murmur2_random",
+    "transaction.timeout.ms": 60_000,
+    "log_level": 2,
+}
+_CACHE_IDLE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSink:
+    """Where one operator's rows go and who its writers are; pickled into the plan."""
+
+    bootstrap: str
+    writer_id: str
+    """Unique per operator and checkpoint: a new checkpoint restarts epochs, so it must not meet old markers."""
+    topics: tuple[str, ...]
+    marker_topics: tuple[str, ...]
+    """By source: one marker topic per input edge, in the order of the edge ordinals. By partition: exactly one."""
+    by_source: bool
+    client_conf: dict[str, str | int | bool] = field(default_factory=dict)
+    timeout_s: float = 60.0
+
+
+@dataclass(slots=True)
+class _Cached:
+    producer: ArrowProducer
+    epoch: int
+    used: float
+
+
+_PRODUCERS: dict[str, _Cached] = {}
+"""Transactional id → producer, for this Python worker process only."""
+
+
+def last_epoch(bootstrap: str, topic: str, partition: int, writer: str, client_conf: dict[str, str | int | bool]) -> int:
+    """The newest epoch committed by `writer`, -1 if none: a read_committed scan of its own marker partition."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            **client_conf,
+            "bootstrap.servers": bootstrap,
+            "group.id": "spillway-markers",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 10,
+        }
+    )
+    try:
+        # The watermark call also learns the leader; without it the first fetch waits half a second.
+        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        consumer.assign([TopicPartition(topic, partition, low)])
+        newest, deadline = -1, time.monotonic() + 30
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                if message.key() == writer.encode():
+                    newest = max(newest, int(message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                return newest
+            elif not error.retriable():
+                raise KafkaWriteError(f"reading marker {topic}[{partition}]", error.name(), error.str())
+        raise KafkaWriteError(f"reading marker {topic}[{partition}]", "_TIMED_OUT", "no end of the partition within 30 s")
+    finally:
+        consumer.close()
+
+
+def _producer(sink: KafkaSink, tid: str, marker_topic: str, marker_partition: int, epoch: int) -> _Cached:
+    cached = _PRODUCERS.get(tid)
+    if cached is not None:
+        if cached.epoch in (epoch - 1, epoch):
+            cached.used = time.monotonic()
+            return cached
+        _drop(tid)
+    for other in [t for t, c in _PRODUCERS.items() if time.monotonic() - c.used > _CACHE_IDLE_S]:
+        _drop(other)
+    producer = ArrowProducer(
+        {**PRODUCER_CONF, **sink.client_conf, "bootstrap.servers": sink.bootstrap, "transactional.id": tid}
+    )
+    try:
+        producer.init(sink.timeout_s)
+        epoch_there = last_epoch(sink.bootstrap, marker_topic, marker_partition, tid, sink.client_conf)
+    except BaseException:
+        producer.close()
+        raise
+    cached = _PRODUCERS[tid] = _Cached(producer, epoch_there, time.monotonic())
+    return cached
+
+
+def _drop(tid: str) -> None:
+    cached = _PRODUCERS.pop(tid, None)
+    if cached is not None:
+        cached.producer.close()
+
+
+def _writer(sink: KafkaSink, first: pa.RecordBatch, partition_id: int) -> tuple[str, str, int]:
+    """(transactional id, marker topic, marker partition) of the task that holds `first`."""
+    if not sink.by_source:
+        return f"{sink.writer_id}-p{partition_id}", sink.marker_topics[0], partition_id
+    source = first.column("_src")[0].as_py()
+    edge, partition = source >> SOURCE_SHIFT, source & ((1 << SOURCE_SHIFT) - 1)
+    return f"{sink.writer_id}-e{edge}-{partition}", sink.marker_topics[edge], partition
+
+
+def write_partition(sink: KafkaSink, epoch: int, partition_id: int, batches: Iterator[pa.RecordBatch]) -> int:
+    """Writes one task's rows (columns key, value and, by source, _src) in one transaction; returns how many rows it had.
+
+    Rows that an earlier attempt committed are counted but not written again.
+    """
+    batches = iter(batches)
+    first = next((b for b in batches if b.num_rows), None)
+    if first is None:
+        return 0
+    tid, marker_topic, marker_partition = _writer(sink, first, partition_id)
+    try:
+        cached = _producer(sink, tid, marker_topic, marker_partition, epoch)
+        if cached.epoch >= epoch:
+            return first.num_rows + sum(b.num_rows for b in batches)
+        producer, rows = cached.producer, 0
+        source = first.column("_src")[0] if sink.by_source else None
+        producer.begin()
+        for batch in itertools.chain([first], batches):
+            if not batch.num_rows:
+                continue
+            if source is not None:
+                span = pc.min_max(batch.column("_src"))
+                if span["min"] != source or span["max"] != source:
+                    raise RuntimeError(
+                        f"a task of {sink.writer_id} holds rows of several source partitions, so a replay could lose or double "
+                        "them; drop the _src column in the operator (its rows are then shuffled by key) or do not merge partitions"
+                    )
+            for topic in sink.topics:
+                producer.send(topic, batch.column("key"), batch.column("value"), ANY_PARTITION)
+            rows += batch.num_rows
+        producer.send(marker_topic, pa.array([tid.encode()]), pa.array([str(epoch).encode()]), marker_partition)
+        producer.commit(sink.timeout_s)
+        cached.epoch = epoch
+        return rows
+    except BaseException:
+        _drop(tid)
+        raise
