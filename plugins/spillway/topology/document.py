@@ -152,7 +152,7 @@ class _Walk:
         return result
 
     def scalar(self, node: Node, path: str) -> Any:
-        kind, text = _tag(node), node.value
+        kind, text = _tag(node), node.value.replace("\a", "")  # ruamel marks the folds of `>` texts with \a
         if kind == "null":
             return None
         if kind == "bool":
