@@ -64,6 +64,11 @@ class ApplicationStatus:
     operators: tuple[OperatorStatus, ...]
     edges: tuple[EdgeStatus, ...]
 
+    @property
+    def settled(self) -> bool:
+        """It is as it was asked to be."""
+        return self.state == "running" if self.desired == "running" else self.state in _DOWN
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineStatus:
@@ -75,7 +80,7 @@ class PipelineStatus:
     @property
     def settled(self) -> bool:
         """Every application is as it was asked to be."""
-        return all(a.state == a.desired or (a.desired == "stopped" and a.state in _DOWN) for a in self.applications)
+        return all(a.settled for a in self.applications)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,0 +1,3 @@
+from spillway.cli import main
+
+main()

@@ -1,0 +1,22 @@
+"""The commands, by group. Everything heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import typer
+
+from spillway.cli import running, services, topology
+from spillway.cli.guard import Guarded
+
+app = typer.Typer(
+    name="spillway",
+    cls=Guarded,
+    help="Keeps streaming pipelines inside their promises under overload.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+app.add_typer(topology.app, name="topology")
+running.register(app)
+services.register(app)

@@ -1,0 +1,87 @@
+"""`spillway up | down | services | logs | migrate | inject | bench | demo`: what is around the pipelines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from spillway.cli.guard import BadInput
+
+ROOT = Path(__file__).resolve().parents[3]
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def up(
+    only: Annotated[str | None, typer.Option("--services", help="which, separated by commas (default: all)")] = None,
+) -> None:
+    """Start the embedded services and wait until they are healthy."""
+    _embedded(["up", *(["--services", only] if only else [])])
+
+
+def down() -> None:
+    """Stop the embedded services and leave no process."""
+    _embedded(["down"])
+
+
+def services() -> None:
+    """Show the embedded services."""
+    _embedded(["status"])
+
+
+def logs(
+    name: Annotated[str, typer.Argument(metavar="SERVICE")],
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1)] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow")] = False,
+) -> None:
+    """Show the end of a service's log."""
+    _embedded(["logs", "-n", str(lines), *(["-f"] if follow else []), "--", name])
+
+
+def migrate() -> None:
+    """Bring the database schema up to date."""
+    from spillway.store.migrate import migrate as run
+
+    applied = run()
+    for name in applied:
+        typer.echo(f"applied {name}")
+    if not applied:
+        typer.echo("the database is up to date")
+
+
+def inject(ctx: typer.Context, scenario: Annotated[str, typer.Argument(metavar="SCENARIO")]) -> None:
+    """Play a scenario file into Kafka."""
+    from spillway.inject.player import main_play
+
+    raise typer.Exit(main_play([scenario, *ctx.args]) or 0)
+
+
+def bench(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
+    """Run a benchmark of bench/, with its arguments."""
+    known = sorted(f.stem for f in (ROOT / "bench").glob("*.py") if not f.stem.startswith("_"))
+    if name not in known:
+        raise BadInput(f"there is no benchmark {name}: there are {', '.join(known) or 'none'}.")
+    raise typer.Exit(subprocess.run([sys.executable, str(ROOT / "bench" / f"{name}.py"), *ctx.args], check=False).returncode)
+
+
+def demo(ctx: typer.Context) -> None:
+    """Run a taxi pipeline through rush hour."""
+    from spillway.cli.demo import demo as run
+
+    raise typer.Exit(run(ctx.args) or 0)
+
+
+def register(app: typer.Typer) -> None:
+    for command in (up, down, services, logs, migrate):
+        app.command()(command)
+    for passing in (inject, bench, demo):
+        app.command(context_settings=PASS_ON)(passing)
+
+
+def _embedded(argv: list[str]) -> None:
+    from spillway.embedded.__main__ import main
+
+    raise typer.Exit(main(argv))
