@@ -1,0 +1,1 @@
+"""Decisions carried out: against the store, and through a launcher against Spark."""
