@@ -17,10 +17,10 @@ for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().par
         sys.path.insert(0, str(folder))
 
 from pyspark.sql import SparkSession  # noqa: E402
+from spillway.policy import Policy  # noqa: E402
 
 from spark_jobs.runtime.control import Fenced, acquire  # noqa: E402
 from spark_jobs.runtime.driver import FAILED, REFUSED, STOPPED, Driver, assignment, connect_patiently  # noqa: E402
-from spillway.policy import Policy  # noqa: E402
 
 log = logging.getLogger("spillway.driver")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from spillway.model.campaigns import campaign_of_ad
 
 from spark_jobs.operators.carry import carry
-from spillway.model.campaigns import campaign_of_ad
 
 
 def views(df: DataFrame) -> DataFrame:

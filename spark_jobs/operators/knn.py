@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -25,7 +25,7 @@ def classify(df: DataFrame, k: int = 5, points: int = 1000, classes: int = 4, se
     if not 1 <= k <= points:
         raise ValueError(f"classify: k is {k}, it must be between 1 and the number of known points ({points})")
 
-    @F.pandas_udf("struct<class: int, votes: int, distance: double>")
+    @F.pandas_udf("struct<class: int, votes: int, distance: double>")  # type: ignore[call-overload]
     def nearest(parts: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         for part in parts:
             label, votes, distance = vote(part[["x", "y", "z"]].to_numpy("float64"), k, points, classes, seed)

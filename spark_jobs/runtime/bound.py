@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,38 +12,57 @@ SUPPORTED = ("4.2.",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundPolicy:
     target_s: float
-    floor: int = 200
+    """How long a full batch should take."""
+    floor: int = 500
     ceiling: int = 5_000_000
     band: float = 0.25
     """Changes smaller than this share are not worth making."""
 
 
-def next_bound(current: int, rows: int, busy_s: float, policy: BoundPolicy) -> int:
-    """The bound after a batch of `rows` rows that took `busy_s` seconds.
+def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: BoundPolicy) -> int:
+    """The bound after a batch of `rows` rows that took `busy_s` seconds, of which about `fixed_s` do not depend on the rows.
 
-    A batch that was cut short by the bound and ended early may grow, at most twofold; one that took too long shrinks to what
-    its own rate allows; a batch below its bound that ended in time says nothing.
+    A full batch that ended early may grow, at most twofold; one that took half as long again as it should shrinks to what
+    its own rows cost; a batch below its bound that ended in time says nothing.
 
     >>> policy = BoundPolicy(target_s=4.0)
-    >>> next_bound(2000, 2000, 1.0, policy)      # full and quick: twice
+    >>> next_bound(2000, 2000, 1.0, 0.3, policy)      # full and quick: twice
     4000
-    >>> next_bound(10000, 10000, 20.0, policy)   # full and slow: 500 rows/s for 4 s
-    2000
-    >>> next_bound(10000, 300, 0.5, policy)      # not full: nothing learned
+    >>> next_bound(10000, 10000, 20.5, 0.5, policy)   # full and slow: 2 ms a row, 3.5 s for rows
+    1750
+    >>> next_bound(10000, 300, 0.5, 0.3, policy)      # not full: nothing learned
     10000
     """
     if rows <= 0 or busy_s <= 0:
         return current
-    wanted = rows / busy_s * policy.target_s
-    full = rows >= 0.9 * current
-    if busy_s > policy.target_s and wanted < current:
+    fixed = min(fixed_s, 0.5 * policy.target_s)
+    per_row = max(busy_s - fixed, 1e-6) / rows
+    wanted = (policy.target_s - fixed) / per_row
+    if busy_s > 1.5 * policy.target_s and wanted < current:
         new = wanted
-    elif full and wanted > current:
+    elif rows >= 0.9 * current and busy_s < policy.target_s:
         new = min(wanted, 2.0 * current)
     else:
         return current
     new = int(max(policy.floor, min(policy.ceiling, new)))
     return new if abs(new - current) > policy.band * current or new in (policy.floor, policy.ceiling) else current
+
+
+class BoundFollower:
+    """Follows the batches of one query. The first ones of a run are slow because the JVMs are cold: they teach nothing."""
+
+    def __init__(self, first: int, policy: BoundPolicy, cold_batches: int = 2) -> None:
+        self.bound, self._policy, self._cold = first, policy, cold_batches
+        self._recent: deque[float] = deque(maxlen=50)
+
+    def batch(self, rows: int, busy_s: float) -> int:
+        if self._cold > 0:
+            self._cold -= 1
+            return self.bound
+        if rows > 0:
+            self._recent.append(busy_s)
+            self.bound = next_bound(self.bound, rows, busy_s, min(self._recent), self._policy)
+        return self.bound
 
 
 def split(bound: int, lags: dict[str, int]) -> dict[str, int]:
@@ -59,9 +79,9 @@ def split(bound: int, lags: dict[str, int]) -> dict[str, int]:
 class Admission:
     """Changes the row limit of a running query's Kafka sources.
 
-    Spark fixes `maxOffsetsPerTrigger` when a query starts, but looks its sources' limits up for every batch in a map that can be replaced
-    (`StreamExecution.uniqueSources`, not a public API). On a Spark version where that was not tried, `supported` is False
-    and the caller keeps the limit the query started with.
+    Spark fixes `maxOffsetsPerTrigger` when a query starts, but looks its sources' limits up for every batch in a map that can
+    be replaced (`StreamExecution.uniqueSources`, not a public API). On a Spark version where that was not tried, `supported` is
+    False and the caller keeps the limit the query started with.
     """
 
     def __init__(self, query: Any, spark: Any, topics: dict[str, str]) -> None:

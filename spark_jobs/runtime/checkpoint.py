@@ -13,7 +13,7 @@ class Checkpoint:
         jvm: Any = spark._jvm
         self._jvm, self.location = jvm, location
         self._path = jvm.org.apache.hadoop.fs.Path
-        conf = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+        conf = spark._jsc.hadoopConfiguration()
         self._fs = self._path(location).getFileSystem(conf)
 
     def _child(self, *parts: str) -> Any:
@@ -34,7 +34,9 @@ class Checkpoint:
         folder = self._child("commits")
         if not self._fs.exists(folder):
             return -1
-        return max((int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit()), default=-1)
+        return max(
+            (int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit()), default=-1
+        )
 
     def offsets(self, batch_id: int) -> dict[str, dict[int, int]] | None:
         """End offsets of a batch, by topic and partition; None when the log no longer has it."""

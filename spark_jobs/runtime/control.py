@@ -1,7 +1,7 @@
 """The driver's side of the control plane, all through Postgres: lease, heartbeat, desired state, keep per edge.
 
-One thread, one connection. It listens for changes and polls as well, since a notification can be lost with a connection. With Postgres away the last known
-settings stay in force until their time to live ends; then the fallback each edge declares holds.
+One thread, one connection. It listens for changes and polls as well, since a notification can be lost with a connection. With
+Postgres away the last known settings stay in force until their time to live ends; then the fallback each edge declares holds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psycopg2
-
-from spark_jobs.runtime.database import Connection, connect, run
 from spillway.model.settings import Effective, Setting, in_force
 from spillway.model.topology import Edge
 from spillway.policy import Policy
+
+from spark_jobs.runtime.database import Connection, connect, run
 
 log = logging.getLogger("spillway.control")
 
@@ -56,7 +56,9 @@ def acquire(connection: Connection, me: Identity, policy: Policy, *, sleep: Call
         if taken:
             return
         if generation > me.generation or (generation == me.generation and holder != me.holder):
-            raise Fenced(f"generation {generation} of {me.pipeline}/{me.application} is held by {holder}; this is {me.generation}")
+            raise Fenced(
+                f"generation {generation} of {me.pipeline}/{me.application} is held by {holder}; this is {me.generation}"
+            )
         log.info("waiting for generation %s (%s) to let go; alive: %s", generation, holder, alive)
         sleep(0.5)
 
@@ -124,26 +126,27 @@ class Control(threading.Thread):
                     self._send_events(connection)
             except psycopg2.Error as error:
                 log.warning("Postgres is away: %s", str(error).strip().splitlines()[0] if str(error).strip() else error)
-                connection, next_retry = _closed(connection), now + 1.0
+                _close(connection)
+                connection, next_retry = None, now + 1.0
             self._apply()
             if self._clock() - self._renewed > self._policy.lease_s and not self.stop_reason:
                 self.stop_reason = f"the lease could not be renewed for {self._policy.lease_s:.0f} s"
             self._wait(connection)
         try:
-            connection = connection or connect(self._name())
+            connection = connection or connect(self._connection_name())
             self._beat(connection)
             self._send_events(connection)
             if self.status.state in ("stopped", "failed", "fenced"):
                 run(connection, "job_lease_release", **self._me.key)
         except psycopg2.Error:
             log.warning("Postgres is away; the lease runs out by itself")
-        _closed(connection)
+        _close(connection)
 
-    def _name(self) -> str:
+    def _connection_name(self) -> str:
         return f"spillway {self._me.pipeline}/{self._me.application}"
 
     def _connect(self) -> Connection:
-        connection = connect(self._name())
+        connection = connect(self._connection_name())
         with connection.cursor() as cursor:
             cursor.execute("listen spillway_setting; listen spillway_application")
         return connection
@@ -198,7 +201,8 @@ class Control(threading.Thread):
                     self.event(
                         edge.name,
                         "fallback",
-                        f"keep of {edge.name} outlived its time to live; the declared fallback '{edge.when_silent}' holds: keep {new.keep:g}",
+                        f"keep of {edge.name} outlived its time to live; "
+                        f"the declared fallback '{edge.when_silent}' holds: keep {new.keep:g}",
                     )
 
     def _wait(self, connection: Connection | None) -> None:
@@ -213,6 +217,6 @@ class Control(threading.Thread):
             self._closing.wait(self._policy.setting_poll_s)
 
 
-def _closed(connection: Connection | None) -> None:
+def _close(connection: Connection | None) -> None:
     if connection is not None and not connection.closed:
         connection.close()

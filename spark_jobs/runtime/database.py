@@ -7,17 +7,19 @@ from typing import Any
 
 import psycopg2
 import psycopg2.extensions
-
 from spillway.store.queries import query
 
 Connection = psycopg2.extensions.connection
 
 
 def connect(name: str, *, statement_timeout_ms: int = 5000) -> Connection:
-    """An autocommit connection as role `spillway_job`; raises `psycopg2.OperationalError` within a few seconds when there is none."""
+    """An autocommit connection as role `spillway_job`; raises `psycopg2.OperationalError` within a few seconds when there is
+    none."""
     dsn = os.environ.get("SPILLWAY_DSN_JOB")
     if not dsn:
-        raise RuntimeError("SPILLWAY_DSN_JOB is not set: the driver needs the address of Spillway's Postgres as role spillway_job")
+        raise RuntimeError(
+            "SPILLWAY_DSN_JOB is not set: the driver needs the address of Spillway's Postgres as role spillway_job"
+        )
     connection = psycopg2.connect(
         dsn,
         connect_timeout=3,

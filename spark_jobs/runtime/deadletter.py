@@ -1,8 +1,9 @@
 """Garbage events go to a dead-letter topic, each exactly once, without costing anything while there is none.
 
-The query only counts garbage (it is dropped after parsing, and an aggregation would lose it anyway). When a batch reports some, its offset range is read
-once more by a small batch job that keeps just the garbage and writes it with the transactional sink (epoch = batch id). A mark in the checkpoint says
-up to which batch that was done, so a driver that died in between leaves nothing behind, and the sink's own marker keeps a dead letter from coming twice.
+The query only counts garbage (it is dropped after parsing, and an aggregation would lose it anyway). When a batch reports some,
+its offset range is read once more by a small batch job that keeps just the garbage and writes it with the transactional sink
+(epoch = batch id). A mark in the checkpoint says up to which batch that was done, so a driver that died in between leaves
+nothing behind, and the sink's own marker keeps a dead letter from coming twice.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from spillway.model.topology import Edge, Operator, Pipeline
 
 from spark_jobs.runtime.checkpoint import Checkpoint
 from spark_jobs.runtime.plan import parsed
 from spark_jobs.runtime.progress import offsets, source_of
 from spark_jobs.runtime.shed import rank
 from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
-from spillway.model.topology import Edge, Operator, Pipeline
 
 log = logging.getLogger("spillway.deadletter")
 
@@ -62,7 +63,9 @@ def sweeps(progress: dict[str, Any], edges: tuple[Edge, ...]) -> list[Sweep]:
     return found
 
 
-def garbage(spark: SparkSession, pipeline: Pipeline, operator: Operator, sweep: Sweep, bootstrap: str, client_conf: dict[str, str]) -> DataFrame:
+def garbage(
+    spark: SparkSession, pipeline: Pipeline, operator: Operator, sweep: Sweep, bootstrap: str, client_conf: dict[str, str]
+) -> DataFrame:
     """The garbage of one sweep as dead letters: key = where it was (topic-partition-offset), value = its bytes."""
     topic = sweep.edge.topic
     reader = (
@@ -93,7 +96,8 @@ def collect(frame: DataFrame, sink: KafkaSink, epoch: int, writer: int) -> int:
 
         yield pa.RecordBatch.from_arrays([pa.array([write_partition(sink, epoch, writer, batches)], pa.int64())], ["rows"])
 
-    return int(frame.coalesce(1).mapInArrow(part, "rows bigint").agg(F.sum("rows")).first()[0] or 0)
+    written = frame.coalesce(1).mapInArrow(part, "rows bigint").agg(F.sum("rows").alias("rows")).collect()
+    return int(written[0]["rows"] or 0)
 
 
 MARK = "spillway-dead-letters"
@@ -141,7 +145,11 @@ class Sweeper(threading.Thread):
         for edge in self._edges:
             begin, until = start.get(edge.topic, {}), end.get(edge.topic, {})
             done = last_epoch(
-                self._sink.bootstrap, self._sink.marker_topics[0], self._ordinal(edge), self._writer(edge), dict(self._client_conf)
+                self._sink.bootstrap,
+                self._sink.marker_topics[0],
+                self._ordinal(edge),
+                self._writer(edge),
+                dict(self._client_conf),
             )
             if done > mark:
                 begin = (self._checkpoint.offsets(done) or {}).get(edge.topic, begin)
@@ -180,7 +188,11 @@ class Sweeper(threading.Thread):
                 if mark is not None:
                     self._checkpoint.write_mark(MARK, mark)
                 return
-            except Exception as error:  # whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker
-                log.warning("dead letters of %s wait: %s", self._operator.name, str(error).splitlines()[0] if str(error) else error)
+            except (
+                Exception
+            ) as error:  # whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker
+                log.warning(
+                    "dead letters of %s wait: %s", self._operator.name, str(error).splitlines()[0] if str(error) else error
+                )
                 time.sleep(wait)
                 wait = min(30.0, wait * 2)

@@ -12,16 +12,16 @@ from typing import Any
 
 import psycopg2
 from pyspark.sql import SparkSession
+from spillway.model.settings import Effective
+from spillway.model.topology import Application, Pipeline
+from spillway.policy import Policy
 
-from spark_jobs.runtime.control import Control, Fenced, Identity, acquire
+from spark_jobs.runtime.control import Control, Fenced, Identity
 from spark_jobs.runtime.database import Connection, connect, run
 from spark_jobs.runtime.metrics import Buffer, MetricsWriter
 from spark_jobs.runtime.operator import OperatorQuery, Site, State
 from spark_jobs.runtime.shed import encode, property_name
 from spark_jobs.runtime.topics import Topics, needed
-from spillway.model.settings import Effective
-from spillway.model.topology import Application, Pipeline
-from spillway.policy import Policy
 
 log = logging.getLogger("spillway.driver")
 
@@ -44,7 +44,9 @@ class Assignment:
 def assignment(connection: Connection, pipeline: str, application: str, generation: int) -> Assignment:
     rows = run(connection, "job_application", pipeline=pipeline, application=application)
     if not rows:
-        raise LookupError(f"application {pipeline}/{application} is not declared; apply its topology first (spillway topology apply)")
+        raise LookupError(
+            f"application {pipeline}/{application} is not declared; apply its topology first (spillway topology apply)"
+        )
     version, _, newest, _, _, spec, states = rows[0]
     if newest > generation:
         raise Fenced(f"generation {newest} of {pipeline}/{application} exists; this is {generation}")
@@ -66,7 +68,9 @@ def connect_patiently(name: str, patience_s: float) -> Connection:
         except psycopg2.OperationalError as error:
             if time.monotonic() > deadline:
                 reason = str(error).strip().splitlines()[0]
-                raise RuntimeError(f"Postgres did not answer for {patience_s:.0f} s ({reason}); check SPILLWAY_DSN_JOB and the server") from error
+                raise RuntimeError(
+                    f"Postgres did not answer for {patience_s:.0f} s ({reason}); check SPILLWAY_DSN_JOB and the server"
+                ) from error
             time.sleep(1.0)
 
 
@@ -76,7 +80,9 @@ class Driver:
         bootstrap = os.environ.get("SPILLWAY_KAFKA")
         checkpoints = os.environ.get("SPILLWAY_CHECKPOINTS")
         if not bootstrap or not checkpoints:
-            raise RuntimeError("SPILLWAY_KAFKA and SPILLWAY_CHECKPOINTS must be set for the driver: the brokers, and where checkpoints lie")
+            raise RuntimeError(
+                "SPILLWAY_KAFKA and SPILLWAY_CHECKPOINTS must be set for the driver: the brokers, and where checkpoints lie"
+            )
         self.site = Site(
             pipeline=work.pipeline,
             application=work.application.name,
@@ -91,7 +97,10 @@ class Driver:
         edges = tuple(e for name in work.application.operators for e in work.pipeline.inputs(name))
         self.control = Control(work.identity, edges, policy, self._publish)
         self.writer = MetricsWriter(
-            self.buffer, f"spillway {work.identity.pipeline}/{work.identity.application} metrics", policy.metric_flush_s, log.warning
+            self.buffer,
+            f"spillway {work.identity.pipeline}/{work.identity.application} metrics",
+            policy.metric_flush_s,
+            log.warning,
         )
         self.operators = [
             OperatorQuery(
@@ -143,7 +152,9 @@ class Driver:
                     log.warning("%s did not stop cleanly: %s", operator.operator.name, error)
             self._remember_bounds()
             self.writer.close()
-            self.control.event(me.application, state, f"{me.pipeline}/{me.application} generation {me.generation} {state}: {detail}")
+            self.control.event(
+                me.application, state, f"{me.pipeline}/{me.application} generation {me.generation} {state}: {detail}"
+            )
             self.control.close(state, detail)
         return code
 
@@ -156,7 +167,7 @@ class Driver:
                 return "signalled"
             if self.control.stop_reason:
                 return self.control.stop_reason
-            if self.spark.sparkContext._jsc.sc().isStopped():  # type: ignore[attr-defined]
+            if self.spark.sparkContext._jsc.sc().isStopped():
                 raise RuntimeError("Spark has stopped the application")
             for operator in self.operators:
                 name = operator.operator.name
@@ -186,7 +197,13 @@ class Driver:
         try:
             connection = connect("spillway bounds")
             for q in self.operators:
-                run(connection, "job_operator_bound", pipeline=self.site.pipeline.name, operator=q.operator.name, max_rows=q.max_rows)
+                run(
+                    connection,
+                    "job_operator_bound",
+                    pipeline=self.site.pipeline.name,
+                    operator=q.operator.name,
+                    max_rows=q.max_rows,
+                )
             connection.close()
         except psycopg2.Error:
             log.warning("Postgres is away; the bounds are learned again")

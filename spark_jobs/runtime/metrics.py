@@ -1,7 +1,7 @@
 """Metrics out of the driver: one thread reads finished batches from the queries, one writes them to Postgres.
 
-Neither can slow the stream: reading is a poll of what Spark keeps anyway, the buffer between them is bounded, and what does not fit is
-dropped, oldest first, and counted.
+Neither can slow the stream: reading is a poll of what Spark keeps anyway, the buffer between them is bounded, and what does not
+fit is dropped, oldest first, and counted.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Progress = dict[str, Any]
 class ProgressReader:
     """New batches of one query, each once, in order.
 
-    Spark keeps the last 100 progress reports. A trigger without data reports under the id of the batch to come, so a report is known by its
-    id and timestamp together.
+    Spark keeps the last 100 progress reports. A trigger without data reports under the id of the batch to come, so a report is
+    known by its id and timestamp together.
     """
 
     def __init__(self, query: Any) -> None:
@@ -103,7 +103,14 @@ def write(connection: Connection, batches: list[BatchRows]) -> None:
         with connection, connection.cursor() as cursor:
             for (pipeline, operator, checkpoint), ids in keys.items():
                 for table in ("batch", "edge", "partition"):
-                    run(connection, f"job_delete_{table}_metrics", pipeline=pipeline, operator=operator, checkpoint=checkpoint, batch_ids=ids)
+                    run(
+                        connection,
+                        f"job_delete_{table}_metrics",
+                        pipeline=pipeline,
+                        operator=operator,
+                        checkpoint=checkpoint,
+                        batch_ids=ids,
+                    )
             for table, columns, rows in (
                 ("batch_metric", BATCH, [b.batch for b in newest.values()]),
                 ("edge_metric", EDGE, [e for b in newest.values() for e in b.edges]),
@@ -120,13 +127,13 @@ class MetricsWriter(threading.Thread):
     def __init__(self, buffer: Buffer, name: str, flush_s: float, on_error: Callable[[str], None]) -> None:
         super().__init__(name="metrics-writer", daemon=True)
         self._buffer, self._app, self._flush_s, self._on_error = buffer, name, flush_s, on_error
-        self._stop = threading.Event()
+        self._stopping = threading.Event()
 
     def run(self) -> None:
         connection: Connection | None = None
         wait = self._flush_s
         while True:
-            stopping = self._stop.wait(wait)
+            stopping = self._stopping.wait(wait)
             batches = self._buffer.take(2000)
             try:
                 while batches:
@@ -147,6 +154,6 @@ class MetricsWriter(threading.Thread):
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Writes what is left if Postgres answers in time."""
-        self._stop.set()
+        self._stopping.set()
         deadline = time.monotonic() + timeout_s
         self.join(max(0.0, deadline - time.monotonic()))

@@ -12,9 +12,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from spillway.model.settings import Effective
+from spillway.model.topology import Delivery, Operator, Pipeline, SinkType
+from spillway.policy import Policy
 
 from spark_jobs.runtime import topics as topic_names
-from spark_jobs.runtime.bound import Admission, BoundPolicy, next_bound, split
+from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, split
 from spark_jobs.runtime.checkpoint import Checkpoint
 from spark_jobs.runtime.deadletter import Sweep, Sweeper
 from spark_jobs.runtime.metrics import Buffer, ProgressReader
@@ -26,11 +29,10 @@ from spark_jobs.sinks import kafka as kafka_sink
 from spark_jobs.sinks import postgres as postgres_sink
 from spark_jobs.sinks.kafka import KafkaSink
 from spark_jobs.sinks.postgres import PostgresSink
-from spillway.model.settings import Effective
-from spillway.model.topology import Delivery, Operator, Pipeline, SinkType
-from spillway.policy import Policy
 
 log = logging.getLogger("spillway.operator")
+
+_STREAMING = "org.apache.spark.sql.execution.streaming"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,19 +74,25 @@ class OperatorQuery:
             self.spark.conf.set(key, value)
         self.edges = site.pipeline.inputs(operator.name)
         self.location = "/".join((site.checkpoints.rstrip("/"), site.pipeline.name, operator.name, str(state.checkpoint)))
-        self.max_rows = min(state.max_rows or site.policy.batch_rows_first, site.policy.batch_rows_max)
+        first = min(state.max_rows or site.policy.batch_rows_first, site.policy.batch_rows_max)
+        limits = BoundPolicy(target_s=site.pipeline.batch_target_s, ceiling=site.policy.batch_rows_max)
+        self._bound = BoundFollower(first, limits)
+        self.max_rows = first
         self.query: StreamingQuery | None = None
         self.batches = 0
         self.last: dict[str, Any] = {}
         self._buffer, self._effective, self._event = buffer, effective, event
         self._sweeper: Sweeper | None = None
-        self._bound_policy = BoundPolicy(target_s=site.pipeline.batch_target_s, ceiling=site.policy.batch_rows_max)
 
     # -- starting and stopping
 
     def start(self, topics: Topics) -> None:
         """Makes the marker topics and starts the query from its checkpoint."""
-        source = Input(bootstrap=self.site.bootstrap, max_rows=self._limits({}), client_conf=tuple(self.site.client_conf.items()))
+        source = Input(
+            bootstrap=self.site.bootstrap,
+            max_rows=max(1, self.max_rows // len(self.edges)),
+            client_conf=tuple(self.site.client_conf.items()),
+        )
         frame = build(self.spark, self.site.pipeline, self.operator, source)
         writer = self._writer(frame, topics)
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.operator.name)
@@ -155,13 +163,10 @@ class OperatorQuery:
     def _follow(self, progress: dict[str, Any]) -> None:
         """The bound follows what the operator can do, and each edge's part of it follows its lag."""
         busy_s = float(progress.get("batchDuration", 0)) / 1000.0
-        new = next_bound(self.max_rows, int(progress["numInputRows"]), busy_s, self._bound_policy)
+        new = self._bound.batch(int(progress["numInputRows"]), busy_s)
         lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
         if (new != self.max_rows or len(self.edges) > 1) and self._admission.set(split(new, lags)):
             self.max_rows = new
-
-    def _limits(self, lags: dict[str, int]) -> int:
-        return max(1, self.max_rows // max(1, len(self.edges)))
 
     # -- the sink
 
@@ -260,13 +265,13 @@ def session_conf(state: State, checkpoints: str) -> dict[str, str]:
     conf = {
         "spark.sql.shuffle.partitions": str(state.buckets),
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
     }
     if checkpoints.startswith(("file:", "/")):
         # The default manager forks processes for permissions on a local file system: two to seven times the commit time.
         conf["spark.sql.streaming.checkpointFileManagerClass"] = (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+            f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
         )
     return conf

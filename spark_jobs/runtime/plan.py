@@ -11,10 +11,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
+from spillway.model.topology import Edge, Operator, Pipeline
 
 from spark_jobs.runtime.shed import shed
 from spark_jobs.sinks.kafka import SOURCE_SHIFT
-from spillway.model.topology import Edge, Operator, Pipeline
 
 CORRUPT = "__corrupt"
 
@@ -56,6 +56,7 @@ def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
 
 def parse_schema(operator: Operator, lineage_in_value: bool) -> StructType:
     schema = StructType.fromDDL(operator.schema or "")
+    assert isinstance(schema, StructType)
     if lineage_in_value and "lineage" not in schema.fieldNames():
         schema = schema.add("lineage", StringType())
     return StructType([*schema.fields, StructField(CORRUPT, StringType())])
@@ -133,7 +134,9 @@ def to_records(frame: DataFrame, operator: Operator) -> DataFrame:
         return frame.select(key.cast("binary").alias("key"), F.col("value").cast("binary").alias("value"), *source)
     payload = [c for c in frame.columns if c != "_src"]
     if operator.key and operator.key not in payload:
-        raise RuntimeError(f"operator {operator.name} declares key {operator.key}, but its function returns only {', '.join(payload)}")
+        raise RuntimeError(
+            f"operator {operator.name} declares key {operator.key}, but its function returns only {', '.join(payload)}"
+        )
     key = F.col(f"`{operator.key}`").cast("string") if operator.key else F.lit(None).cast("string")
     return frame.select(
         key.cast("binary").alias("key"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spillway.model.settings import SOURCES, Effective
@@ -43,16 +43,60 @@ class BatchRows:
         return 1 + len(self.edges) + len(self.partitions)
 
 
-BATCH = (
-    "pipeline application operator checkpoint batch_id generation started_at ended_at input_rows output_rows rows_per_s batch_ms "
-    "add_batch_ms planning_ms offsets_ms wal_ms commit_ms state_rows state_updated state_bytes state_commit_ms max_rows "
-    "metrics_dropped"
-).split()
-EDGE = (
-    "pipeline operator edge checkpoint batch_id ended_at rows_read rows_kept rows_bad keep keep_source decision_id lag_rows "
-    "latency_mean_ms latency_max_ms"
-).split()
-PARTITION = "pipeline operator edge checkpoint batch_id ended_at partition start_offset end_offset latest_offset".split()
+BATCH = [
+    "pipeline",
+    "application",
+    "operator",
+    "checkpoint",
+    "batch_id",
+    "generation",
+    "started_at",
+    "ended_at",
+    "input_rows",
+    "output_rows",
+    "rows_per_s",
+    "batch_ms",
+    "add_batch_ms",
+    "planning_ms",
+    "offsets_ms",
+    "wal_ms",
+    "commit_ms",
+    "state_rows",
+    "state_updated",
+    "state_bytes",
+    "state_commit_ms",
+    "max_rows",
+    "metrics_dropped",
+]
+EDGE = [
+    "pipeline",
+    "operator",
+    "edge",
+    "checkpoint",
+    "batch_id",
+    "ended_at",
+    "rows_read",
+    "rows_kept",
+    "rows_bad",
+    "keep",
+    "keep_source",
+    "decision_id",
+    "lag_rows",
+    "latency_mean_ms",
+    "latency_max_ms",
+]
+PARTITION = [
+    "pipeline",
+    "operator",
+    "edge",
+    "checkpoint",
+    "batch_id",
+    "ended_at",
+    "partition",
+    "start_offset",
+    "end_offset",
+    "latest_offset",
+]
 
 
 def is_batch(progress: dict[str, Any]) -> bool:
@@ -87,7 +131,7 @@ def batch_rows(progress: dict[str, Any], context: BatchContext, metrics_dropped:
     The latency runs from Kafka's timestamp to the end of the batch, when its rows are committed downstream.
     """
     duration, batch_id = progress["durationMs"], int(progress["batchId"])
-    started = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).astimezone(timezone.utc)
+    started = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00")).astimezone(UTC)
     batch_ms = int(progress.get("batchDuration", duration.get("triggerExecution", 0)))
     ended = started + timedelta(milliseconds=batch_ms)
     ended_ms = ended.timestamp() * 1000
@@ -162,6 +206,4 @@ def batch_rows(progress: dict[str, Any], context: BatchContext, metrics_dropped:
                     latest.get(partition),
                 )
             )
-    return BatchRows(
-        operator=context.operator, batch_id=batch_id, batch=batch, edges=tuple(edges), partitions=tuple(partitions)
-    )
+    return BatchRows(operator=context.operator, batch_id=batch_id, batch=batch, edges=tuple(edges), partitions=tuple(partitions))

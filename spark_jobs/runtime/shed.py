@@ -1,15 +1,15 @@
 """The load shedder of an edge: a filter directly after the read whose threshold changes without touching the query.
 
-The keep value sits in the plan as a scalar subquery over one literal row that reads a JVM system property. Spark optimises the plan anew for
-every micro-batch and folds that subquery **on the driver**, so each batch sees one value, in all tasks and retries, and no task
-does any I/O. `tests/spark/test_shed.py` asserts the shape of the plan: an optimizer that moved the call to the executors would freeze it.
+The keep value sits in the plan as a scalar subquery over one literal row that reads a JVM system property. Spark optimises the
+plan anew for every micro-batch and folds that subquery **on the driver**, so each batch sees one value, in all tasks and
+retries, and no task does any I/O. `tests/spark/test_shed.py` asserts the shape of the plan: an optimizer that moved the call to
+the executors would freeze it.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-
 from spillway.model.settings import SOURCES, Effective
 from spillway.model.topology import Edge, Shed
 
@@ -28,7 +28,8 @@ def encode(effective: Effective) -> str:
 
 
 def keep_frame(spark: SparkSession, prop: str) -> DataFrame:
-    """One row, one struct column (keep, decision, source). `VALUES (1)` is needed: without it the call could be inlined into the filter."""
+    """One row, one struct column (keep, decision, source). `VALUES (1)` is needed: without it the call could be inlined into
+    the filter."""
     text = f"java_method('java.lang.System', 'getProperty', '{prop}', '{encode(Effective())}')"
     return spark.sql(
         "select named_struct('keep', cast(split(s, '[|]')[0] as double), 'decision', cast(split(s, '[|]')[1] as bigint), "
@@ -47,7 +48,9 @@ def rank(edge: Edge) -> Column:
         return fraction("key")
     if edge.shed is Shed.BY_UTILITY:
         # Utility 1 → 0 (stays), 0 → 1 (goes first); no utility counts as the lowest.
-        return F.lit(1.0) - F.coalesce(F.least(F.greatest(F.expr(edge.utility or "0").cast("double"), F.lit(0.0)), F.lit(1.0)), F.lit(0.0))
+        return F.lit(1.0) - F.coalesce(
+            F.least(F.greatest(F.expr(edge.utility or "0").cast("double"), F.lit(0.0)), F.lit(1.0)), F.lit(0.0)
+        )
     return fraction("topic", "partition", "offset")
 
 

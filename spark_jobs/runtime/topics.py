@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-
 from spillway.model.topology import Operator, Pipeline, SinkType
 
 log = logging.getLogger("spillway.topics")
@@ -65,7 +64,8 @@ class Topics:
             listed = self._admin.list_topics(timeout=15).topics
         except KafkaException as error:
             raise RuntimeError(
-                f"Kafka at {self._bootstrap} does not answer ({error.args[0].str()}); check that the broker runs and SPILLWAY_KAFKA is its address"
+                f"Kafka at {self._bootstrap} does not answer ({error.args[0].str()}); "
+                "check that the broker runs and SPILLWAY_KAFKA is its address"
             ) from error
         return {name: len(topic.partitions) for name, topic in listed.items()}
 
@@ -82,6 +82,6 @@ class Topics:
                         raise RuntimeError(f"topic {name} could not be made: {error.args[0].str()}") from error
         small = [NewPartitions(t.name, t.partitions) for t in topics if t.grow and there.get(t.name, t.partitions) < t.partitions]
         if small:
-            for name, future in self._admin.create_partitions(small, request_timeout=30).items():
+            for future in self._admin.create_partitions(small, request_timeout=30).values():
                 future.result()
         return self.partitions() if missing or small else there

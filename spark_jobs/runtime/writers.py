@@ -1,7 +1,8 @@
 """Who writes a row, so that a replayed batch has the same writer for it: the source partition, or a shuffle's partition.
 
-A plan of narrow steps that still carries `_src` is written by source partition. A plan that ends in a stateful operator (with only narrow
-steps after it) is written by state partition, whose content is fixed by the key's hash. Everything else gets a shuffle by key first.
+A plan of narrow steps that still carries `_src` is written by source partition. A plan that ends in a stateful operator (with
+only narrow steps after it) is written by state partition, whose content is fixed by the key's hash. Everything else gets a
+shuffle by key first.
 """
 
 from __future__ import annotations
@@ -20,12 +21,36 @@ class WrittenBy(StrEnum):
 
 
 NARROW = frozenset(
-    "Project Filter SubqueryAlias Union Generate MapInArrow PythonMapInArrow MapInPandas CollectMetrics EventTimeWatermark "
-    "View ResolvedHint ArrowEvalPython BatchEvalPython Expand".split()
+    [
+        "Project",
+        "Filter",
+        "SubqueryAlias",
+        "Union",
+        "Generate",
+        "MapInArrow",
+        "PythonMapInArrow",
+        "MapInPandas",
+        "CollectMetrics",
+        "EventTimeWatermark",
+        "View",
+        "ResolvedHint",
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "Expand",
+    ]
 )
 STATEFUL = frozenset(
-    "Aggregate Distinct Deduplicate DeduplicateWithinWatermark FlatMapGroupsWithState FlatMapGroupsInPandasWithState "
-    "TransformWithState TransformWithStateInPySpark TransformWithStateInPandas".split()
+    [
+        "Aggregate",
+        "Distinct",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "FlatMapGroupsWithState",
+        "FlatMapGroupsInPandasWithState",
+        "TransformWithState",
+        "TransformWithStateInPySpark",
+        "TransformWithStateInPandas",
+    ]
 )
 # A broadcast join keeps the streaming side where it is, for the join types in which that side is not the broadcast one.
 _STREAM_SIDE = {"Inner": (0, 1), "LeftOuter": (0,), "LeftSemi": (0,), "LeftAnti": (0,), "RightOuter": (1,)}

@@ -1,9 +1,9 @@
 """Exactly-once writes of a micro-batch to Kafka: one transaction per writer and epoch.
 
 A *writer* is whatever owns the same rows every time a batch is replayed: a source partition, or a state/shuffle partition after
-a shuffle. It is never Spark's task number on a Kafka source, whose order changes between runs. Each writer has a transactional id and
-one partition of a marker topic to itself. A transaction holds the rows of one writer in one epoch (= batch id) plus a marker
-record with the epoch, so a replay finds out from Kafka itself whether the rows are there already.
+a shuffle. It is never Spark's task number on a Kafka source, whose order changes between runs. Each writer has a transactional
+id and one partition of a marker topic to itself. A transaction holds the rows of one writer in one epoch (= batch id) plus a
+marker record with the epoch, so a replay finds out from Kafka itself whether the rows are there already.
 
 Rules that make it hold under kill -9, retries and zombies:
 1. `init` first (fences and aborts whoever held the id), marker second.
@@ -94,7 +94,7 @@ def last_epoch(bootstrap: str, topic: str, partition: int, writer: str, client_c
             error = message.error()
             if error is None:
                 if message.key() == writer.encode():
-                    newest = max(newest, int(message.value()))
+                    newest = max(newest, int(message.value() or b"-1"))
             elif error.code() == KafkaError._PARTITION_EOF:
                 return newest
             elif not error.retriable():
@@ -113,9 +113,7 @@ def _producer(sink: KafkaSink, tid: str, marker_topic: str, marker_partition: in
         _drop(tid)
     for other in [t for t, c in _PRODUCERS.items() if time.monotonic() - c.used > _CACHE_IDLE_S]:
         _drop(other)
-    producer = ArrowProducer(
-        {**PRODUCER_CONF, **sink.client_conf, "bootstrap.servers": sink.bootstrap, "transactional.id": tid}
-    )
+    producer = ArrowProducer({**PRODUCER_CONF, **sink.client_conf, "bootstrap.servers": sink.bootstrap, "transactional.id": tid})
     try:
         producer.init(sink.timeout_s)
         epoch_there = last_epoch(sink.bootstrap, marker_topic, marker_partition, tid, sink.client_conf)
@@ -165,8 +163,8 @@ def write_partition(sink: KafkaSink, epoch: int, partition_id: int, batches: Ite
                 span = pc.min_max(batch.column("_src"))
                 if span["min"] != source or span["max"] != source:
                     raise RuntimeError(
-                        f"a task of {sink.writer_id} holds rows of several source partitions, so a replay could lose or double "
-                        "them; drop the _src column in the operator (its rows are then shuffled by key) or do not merge partitions"
+                        f"a task of {sink.writer_id} holds rows of several source partitions, so a replay could lose or "
+                        "double them; drop the _src column in the operator (its rows are then shuffled by key) or do not merge partitions"
                     )
             for topic in sink.topics:
                 producer.send(topic, batch.column("key"), batch.column("value"), ANY_PARTITION)

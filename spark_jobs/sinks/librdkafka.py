@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import glob
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -49,13 +49,13 @@ def library() -> ctypes.CDLL:
 
     path = os.environ.get("SPILLWAY_LIBRDKAFKA")
     if not path:
-        libs = os.path.join(os.path.dirname(os.path.dirname(confluent_kafka.__file__)), "confluent_kafka.libs")
-        found = sorted(glob.glob(os.path.join(libs, "librdkafka-*.so*"))) + sorted(glob.glob(os.path.join(libs, "librdkafka.so*")))
+        libs = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
+        found = sorted(p for p in libs.glob("librdkafka*") if ".so" in p.name)
         if not found:
             raise RuntimeError(
                 "librdkafka is not beside confluent-kafka; install the manylinux wheel or set SPILLWAY_LIBRDKAFKA to the library"
             )
-        path = found[0]
+        path = str(found[0])
     lib = ctypes.CDLL(path)
     ptr, text, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
     for name, result, *args in (
@@ -97,7 +97,7 @@ def column_pointers(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """
     kind = column.type
     if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
-        width = np.dtype("<i8")
+        width: np.dtype[np.signedinteger] = np.dtype("<i8")
     elif pa.types.is_binary(kind) or pa.types.is_string(kind):
         width = np.dtype("<i4")
     else:
