@@ -52,11 +52,16 @@ def migrate() -> None:
         typer.echo("the database is up to date")
 
 
-def inject(ctx: typer.Context, scenario: Annotated[str, typer.Argument(metavar="SCENARIO")]) -> None:
+def inject(
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help="a scenario file, such as scenarios/rush_hour.yaml")],
+    as_json: Annotated[bool, typer.Option("--json", help="print the report as one JSON object")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="no line per second")] = False,
+) -> None:
     """Play a scenario file into Kafka."""
     from spillway.inject.player import main_play
+    from spillway.store.environment import require
 
-    raise typer.Exit(main_play([scenario, *ctx.args]) or 0)
+    raise typer.Exit(main_play(scenario, bootstrap=require("SPILLWAY_KAFKA"), as_json=as_json, quiet=quiet))
 
 
 def bench(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME")]) -> None:
@@ -75,9 +80,9 @@ def demo(ctx: typer.Context) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    for command in (up, down, services, logs, migrate):
+    for command in (up, down, services, logs, migrate, inject):
         app.command()(command)
-    for passing in (inject, bench, demo):
+    for passing in (bench, demo):
         app.command(context_settings=PASS_ON)(passing)
 
 

@@ -140,16 +140,18 @@ def check_topics(declared: Declared, problems: Problems) -> None:
             problems.add(path, f"topic {topic} is already used by {uses[topic]}", allowed)
         uses.setdefault(topic, what)
 
-    names: set[str] = set()
+    names: dict[str, str | None] = {}
     once = "each topic on one edge; to read it twice, let one operator read it and feed both"
     for path, edge in zip(declared.edge_paths, pipeline.edges, strict=True):
-        if edge.producer is not None and edge.name in names:
+        if edge.name in names and (edge.producer is None) != (names[edge.name] is None):
+            problems.add(
+                path, f"another edge is also called {edge.name}", "topics from outside that are not named like an operator"
+            )
+        elif edge.name in names and edge.producer:
             problems.add(path, f"the edge {edge.name} is there twice", "one edge per pair of operators")
         else:
             use(edge.topic, f"edge {edge.name}", path if edge.producer else f"{path}.topic", once)
-            if edge.name in names:
-                problems.add(path, f"another edge is called {edge.name}", "a topic name that differs from the names of operators")
-        names.add(edge.name)
+        names.setdefault(edge.name, edge.producer)
     for operator in pipeline.operators:
         if operator.output and operator.output.topic:
             path = f"operators.{operator.name}.output.topic"

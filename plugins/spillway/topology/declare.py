@@ -88,8 +88,8 @@ def declare(data: dict[str, Any], problems: Problems) -> Declared:
     paths = [f"edges[{number}]" for number in range(len(raw_edges))]
     read = [_edge(raw, path, name, silent, by_name, problems) for raw, path in zip(raw_edges, paths, strict=True)]
     broken = [raw for raw, edge in zip(raw_edges, read, strict=True) if edge is None]
-    excused = {str(raw["to"]) for raw in broken if isinstance(raw, dict) and "to" in raw}
-    if len(excused) < len(broken):
+    excused = {str(raw.get("to")) if isinstance(raw, dict) else "" for raw in broken}
+    if not excused <= set(by_name):
         excused = set(by_name)
     pipeline = Pipeline(
         name=name,

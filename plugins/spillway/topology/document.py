@@ -14,8 +14,9 @@ from spillway.topology.problem import Problems
 
 MAX_BYTES = 1_000_000
 MAX_VALUES = 50_000
+_UNREADABLE = object()
 _TAG = "tag:yaml.org,2002:"
-_A_FILE = "a UTF-8 YAML file with the fields pipeline, operators and edges"
+_A_FILE = "a mapping of fields in YAML, encoded in UTF-8"
 
 
 def read_text(path: str | Path, problems: Problems) -> str | None:
@@ -23,7 +24,7 @@ def read_text(path: str | Path, problems: Problems) -> str | None:
     file = Path(path)
     try:
         if file.is_dir():
-            problems.add("", "is a directory", "one YAML file per argument, such as pipelines/taxi.yaml")
+            problems.add("", "is a directory", "the path of a YAML file")
             return None
         with file.open("rb") as handle:
             raw = handle.read(MAX_BYTES + 1)
@@ -34,7 +35,7 @@ def read_text(path: str | Path, problems: Problems) -> str | None:
         problems.add("", f"cannot be read ({error.strerror})", "a readable YAML file")
         return None
     if len(raw) > MAX_BYTES:
-        problems.add("", f"is larger than {MAX_BYTES} bytes", "a topology file, which is small")
+        problems.add("", f"is larger than {MAX_BYTES} bytes", "a small file")
         return None
     try:
         return raw.decode("utf-8-sig")
@@ -47,7 +48,7 @@ def read_text(path: str | Path, problems: Problems) -> str | None:
 def read_document(text: str, problems: Problems) -> dict[str, Any] | None:
     """The top-level mapping of the file; fills `problems.lines`."""
     try:
-        root = YAML(typ="rt").compose(text)
+        root = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
@@ -75,7 +76,7 @@ def _explain(text: str, line: int, error: MarkedYAMLError) -> tuple[str, str]:
         return "a tab indents this line", "spaces: YAML does not allow tabs for indentation"
     what = ", ".join(part for part in (error.context, error.problem) if part)
     if "found another document" in what:
-        return "a second document begins here", "one pipeline per file, without `---` in the middle"
+        return "a second document begins here", "one document per file, without `---` in the middle"
     return f"not valid YAML: {what}", "YAML 1.2"
 
 
@@ -111,7 +112,8 @@ class _Walk:
                 self.problems.add(inner, f"is given twice, first in line {first}", "each field once", line=line)
                 continue
             self.problems.lines[inner] = line
-            result[key.value] = self.value(value, inner)
+            if (read := self.value(value, inner)) is not _UNREADABLE:
+                result[key.value] = read
         return merged | result
 
     def merge(self, node: Node, path: str, line: int) -> dict[str, Any]:
@@ -120,7 +122,7 @@ class _Walk:
         for part in reversed(parts):
             if not isinstance(part, MappingNode):
                 self.problems.add(path, "`<<` does not merge a mapping", "`<<: *anchor` of a mapping", line=line)
-            elif (value := self.value(part, path)) is not None:
+            elif isinstance(value := self.value(part, path), dict):
                 merged |= value
         return merged
 
@@ -128,11 +130,11 @@ class _Walk:
         self.values += 1
         if id(node) in self.open:
             self.problems.add(path, "an alias refers to the value it is part of", "aliases of values that are complete")
-            return None
+            return _UNREADABLE
         if self.values > MAX_VALUES:
             if self.values == MAX_VALUES + 1:
-                self.problems.add(path, f"aliases unfold to more than {MAX_VALUES} values", "a topology file, which is small")
-            return None
+                self.problems.add(path, f"aliases unfold to more than {MAX_VALUES} values", "a small file")
+            return _UNREADABLE
         self.open.add(id(node))
         try:
             if isinstance(node, MappingNode) and _tag(node) == "map":
@@ -148,11 +150,12 @@ class _Walk:
         for number, item in enumerate(node.value):
             inner = f"{path}[{number}]"
             self.problems.lines[inner] = item.start_mark.line + 1
-            result.append(self.value(item, inner))
+            if (read := self.value(item, inner)) is not _UNREADABLE:
+                result.append(read)
         return result
 
     def scalar(self, node: Node, path: str) -> Any:
-        kind, text = _tag(node), node.value.replace("\a", "")  # ruamel marks the folds of `>` texts with \a
+        kind, text = _tag(node), node.value
         if kind == "null":
             return None
         if kind == "bool":
@@ -167,10 +170,10 @@ class _Walk:
         if kind in ("str", "timestamp"):
             if "\x00" in text or any("\ud800" <= c <= "\udfff" for c in text):
                 self.problems.add(path, "has a character that cannot be stored", "text without \\0 and lone surrogates")
-                return None
+                return _UNREADABLE
             return text
         self.problems.add(path, f"the tag {node.tag} is not known here", "plain values without tags")
-        return None
+        return _UNREADABLE
 
 
 def _integer(text: str) -> int:

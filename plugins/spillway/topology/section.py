@@ -189,6 +189,16 @@ def describe(value: Any) -> str:
 
 
 def allowed_kind(field: str) -> str:
-    return {"topic": "a topic name", "function": "a function", "node": "a node tag", "table": "a table"}.get(
-        field, f"a valid {field}"
-    )
+    return _KINDS.get(field, f"a valid {field}")
+
+
+_KINDS = {
+    "pipeline": "a name",
+    "topic": "a topic name",
+    "function": "a function",
+    "node": "a node tag",
+    "table": "a table",
+    "key": "a column name",
+    "output_mode": "an output mode",
+    "starting": "a place to start",
+}
