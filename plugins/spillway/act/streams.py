@@ -90,7 +90,6 @@ def observe(conn: Connection, launcher: Launcher, desired: Sequence[DesiredAppli
             )
             for r in rows(conn, "streams_heartbeats")
         },
-        leases={(r["pipeline"], r["application"]): r["generation"] for r in rows(conn, "streams_leases")},
         drivers=drivers,
         strays=tuple(strays),
         unidentified=sighting.unidentified,

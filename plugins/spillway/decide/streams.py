@@ -122,13 +122,12 @@ class Stray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Actual:
-    """What is, at one moment. `heartbeats` and `leases` (unreleased ones: key to generation) come from the store, the rest from
-    the launcher; `unidentified` counts live submissions whose name cannot be told yet."""
+    """What is, at one moment: `heartbeats` from the store, the rest from the launcher; `unidentified` counts live submissions
+    whose name cannot be told yet."""
 
     reachable: bool = True
     store_up_since: datetime | None = None
     heartbeats: dict[tuple[str, str, int], Heartbeat] = field(default_factory=dict)
-    leases: dict[tuple[str, str], int] = field(default_factory=dict)
     drivers: dict[tuple[str, str], DriverStatus] = field(default_factory=dict)
     strays: tuple[Stray, ...] = ()
     unidentified: int = 0
@@ -148,7 +147,7 @@ class StreamAction:
     attempts: int = 0
     """The count to record with a launch."""
     release: int | None = None
-    """This generation is known to be dead: its lease is to be marked released."""
+    """This generation is known to be dead: its lease and its heartbeat are to say so."""
     regardless: bool = False
     """Launch even when the kill cannot be confirmed: the older one has been silent so long that fencing has to do."""
 
@@ -202,9 +201,7 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
     attempts = 0 if healthy else row.attempts
 
     def launch(kind: Kind, reason: Reason, why: str, *, dead: bool = False, regardless: bool = False) -> StreamAction:
-        return _launch(
-            row, kind, reason, why, attempts=attempts, actual=actual, now=now, policy=policy, dead=dead, regardless=regardless
-        )
+        return _launch(row, kind, reason, why, attempts=attempts, now=now, policy=policy, dead=dead, regardless=regardless)
 
     if fresh and beat is not None and beat.version in (None, row.version) and not status.dead:
         if row.handle is None and (found := _found(row, actual)):
@@ -264,7 +261,8 @@ def _stop(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy
     beats = beat is not None and not beat.over and _silence_s(beat, row, actual, now) <= policy.silent_s
     alive = status in (DriverStatus.RUNNING, DriverStatus.PENDING)
     if not alive and not (beats and not status.dead):
-        return _say(row, Kind.NOTHING, Reason.STOPPED, f"{name} is stopped, as declared.")
+        ended = row.generation if status.dead and beat is not None and not beat.over else None
+        return _say(row, Kind.NOTHING, Reason.STOPPED, f"{name} is stopped, as declared.", release=ended)
     if status is DriverStatus.PENDING:
         words = f"{name} generation {row.generation} still waits for a place to run and is no longer wanted: withdrawing it."
         return _kill(row, Reason.STOPPED_BEFORE_START, words)
@@ -276,7 +274,7 @@ def _stop(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy
 
 
 def _launch(
-    row: DesiredApplication, kind: Kind, reason: Reason, why: str, *, attempts: int, actual: Actual, now: datetime,
+    row: DesiredApplication, kind: Kind, reason: Reason, why: str, *, attempts: int, now: datetime,
     policy: Policy, dead: bool = False, regardless: bool = False,
 ) -> StreamAction:  # fmt: skip
     due_s = policy.backoff_s(attempts) - (_age(row.launched_at, now) if row.launched_at else float("inf"))
@@ -284,20 +282,14 @@ def _launch(
         return _kill(row, reason, f"{row.pipeline}/{row.application} {why} generation {row.generation + 1} in {due_s:.0f} s.")
     if due_s > 0 and reason is not Reason.VERSION_CHANGED:
         words = f"{row.pipeline}/{row.application} failed {attempts} launches in a row: next one in {due_s:.0f} s."
-        return _say(row, Kind.WAIT, Reason.BACKING_OFF, words, release=_held(row, actual) if dead else None)
+        return _say(row, Kind.WAIT, Reason.BACKING_OFF, words, release=row.generation if dead else None)
     generation = row.generation + 1
     return StreamAction(
         kind=kind, pipeline=row.pipeline, application=row.application, reason=reason,
         words=f"{row.pipeline}/{row.application} {why} generation {generation}.",
         handle=row.handle if kind is Kind.KILL_THEN_START else None, generation=generation, attempts=attempts + 1,
-        release=_held(row, actual) if dead else None, regardless=regardless,
+        release=row.generation if dead else None, regardless=regardless,
     )  # fmt: skip
-
-
-def _held(row: DesiredApplication, actual: Actual) -> int | None:
-    """The generation of the lease that the dead driver left behind; a lease of another generation is not ours to release."""
-    held = actual.leases.get(row.key)
-    return held if held == row.generation else None
 
 
 def _found(row: DesiredApplication, actual: Actual) -> Stray | None:

@@ -66,19 +66,15 @@ def test_a_healthy_driver_is_left_alone():
 
 
 def test_a_dead_driver_is_restarted_at_once_and_its_lease_released():
-    action = only(app(), world(DriverStatus.FAILED, beat(3), leases={KEY: 4}))
+    action = only(app(), world(DriverStatus.FAILED, beat(3)))
     assert said(action) == (Kind.RESTART, Reason.DRIVER_DIED)
     assert (action.generation, action.release, action.attempts) == (5, 4, 1)
     assert action.words == "taxi/heavy generation 4 has ended (failed): starting generation 5."
 
 
-def test_a_lease_of_another_generation_is_not_released():
-    assert only(app(), world(DriverStatus.FAILED, beat(3), leases={KEY: 5})).release is None
-
-
 def test_launches_that_do_not_become_healthy_are_spaced_and_the_lease_is_released_meanwhile():
     row = app(attempts=3, launched_at=ago(12))
-    action = only(row, world(DriverStatus.FAILED, beat(2, ran_s=5), leases={KEY: 4}))
+    action = only(row, world(DriverStatus.FAILED, beat(2, ran_s=5)))
     assert said(action) == (Kind.WAIT, Reason.BACKING_OFF)
     assert action.release == 4
     assert "next one in 8 s" in action.words
@@ -167,6 +163,8 @@ def test_a_stopping_driver_gets_its_grace_and_is_then_killed():
     action = only(replace(row, desired_since=ago(61)), world(hb=beat()))
     assert (said(action), action.handle) == ((Kind.KILL, Reason.STOP_OVERDUE), "h4")
     assert said(only(row, world(DriverStatus.FINISHED, beat(state="stopped")))) == (Kind.NOTHING, Reason.STOPPED)
+    assert only(row, world(DriverStatus.FINISHED, beat(state="stopped"))).release is None
+    assert only(row, world(DriverStatus.FAILED, beat(state="running"))).release == 4
     assert said(only(row, world(DriverStatus.PENDING))) == (Kind.KILL, Reason.STOPPED_BEFORE_START)
 
 

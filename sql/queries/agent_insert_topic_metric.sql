@@ -1,0 +1,1 @@
+insert into spillway.topic_metric (topic, partition, at, end_offset) values %s
