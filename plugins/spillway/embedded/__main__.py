@@ -12,10 +12,10 @@ from typing import Any
 
 from spillway.embedded.config import default_home
 from spillway.embedded.errors import EmbeddedError
-from spillway.embedded.services import GROUPS, SERVICES
+from spillway.embedded.services import SERVICES
 from spillway.embedded.stack import Stack
 
-ALL = ("postgres", "kafka", "spark", *(g for g in GROUPS if g != "spark"), *(s for s in ("agent",) if s in SERVICES))
+ALL = ("postgres", "kafka", "spark", *(s for s in ("agent",) if s in SERVICES), "airflow")
 
 
 class Follow:
@@ -42,6 +42,8 @@ class Follow:
 def up(stack: Stack) -> int:
     stack.up(Follow())
     env = stack.env
+    if "airflow-api" in stack.state()["services"]:
+        print(f"Airflow  {env['SPILLWAY_AIRFLOW']}  user {stack.airflow_login[0]}  password {stack.airflow_login[1]}")
     print(f"Spark    {env['SPILLWAY_SPARK_UI']}  (master {env['SPILLWAY_SPARK_MASTER']})")
     print(f"Kafka    {env['SPILLWAY_KAFKA']}")
     print(f"Postgres port {stack.state()['ports']['postgres']}, roles in {stack.layout.env}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
+import sys
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +26,14 @@ def stack() -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise EmbeddedError(f"{path} cannot be read ({e.strerror}): the embedded services run from a clone of the repository.") from e
+
+
+def package_dir(name: str) -> Path:
+    """Where a package is installed, without the cost of importing it."""
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        raise EmbeddedError(f"The Python package {name} is not installed in {sys.prefix}: run `make setup`.")
+    return Path(found.origin).parent
 
 
 def default_home() -> Path:

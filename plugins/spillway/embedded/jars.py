@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from spillway.embedded.config import cache_dir, stack
+from spillway.embedded.config import cache_dir, package_dir, stack
 from spillway.embedded.errors import EmbeddedError
 
 SUMS = Path(__file__).with_name("jars.sha256")
@@ -49,9 +49,7 @@ def verify(folder: Path, sums: Mapping[str, str]) -> None:
 
 def ivy_fetch(java: Path, coordinate: str, transitive: bool, out: Path, ivy_cache: Path) -> None:
     """Ask Ivy for one artefact, with or without what it depends on."""
-    import pyspark
-
-    ivy = next(iter((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")), None)
+    ivy = next(iter((package_dir("pyspark") / "jars").glob("ivy-*.jar")), None)
     if ivy is None:
         raise EmbeddedError("PySpark's folder of jars has no Ivy: its installation is damaged; delete .venv and run `make setup`.")
     group, artifact, version = coordinate.split(":")

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -117,16 +117,13 @@ def sweep(home: Path, recorded: Iterable[Identity]) -> int:
     return count
 
 
+def recorded(state: Mapping[str, Any]) -> list[Identity]:
+    """Every process that a state names."""
+    rows = [state.get("supervisor") or {}, *(state.get("services") or {}).values()]
+    return [Identity(int(r["pid"]), float(r["created"])) for r in rows if r.get("pid") and r.get("created")]
+
+
 def signal_group(pid: int, sig: signal.Signals) -> None:
     """Signal a service's session, where it is the group leader."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, sig)
-
-
-def wait_gone(identity: Identity, timeout_s: float) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while identity.process() is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

@@ -55,13 +55,12 @@ class Runner:
         self._wake.set()
 
     def finish(self) -> None:
-        """Stop for good; join with `join`."""
+        """Stop for good."""
         self._finished = True
         self.stop()
 
-    def join(self, timeout_s: float) -> None:
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+    def alive(self) -> bool:
+        return self._thread.is_alive()
 
     def status(self) -> dict[str, Any]:
         port = self.context.ports.get(self.service.port) if self.service.port else None

@@ -16,13 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from spillway.embedded import services
+from spillway.embedded import config, services
 from spillway.embedded.config import REPO, Layout, default_home
 from spillway.embedded.errors import EmbeddedError, tail
-from spillway.embedded.processes import Identity, family, marked, sweep
+from spillway.embedded.processes import Identity, family, marked, recorded, sweep
 from spillway.embedded.services import postgres
-from spillway.embedded.state import read_state, write_atomic
-from spillway.embedded.supervisor import recorded
+from spillway.embedded.state import load_secrets, read_state, write_atomic
 
 NEED_MB = 500
 Progress = Callable[[dict[str, Any]], None]
@@ -61,6 +60,11 @@ class Stack:
             raise EmbeddedError(f"{self.layout.env} is not there: start the services first with `make up`.") from e
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
+    @property
+    def airflow_login(self) -> tuple[str, str]:
+        """User and password of the Airflow UI."""
+        return config.stack()["airflow"]["user"], load_secrets(self.layout)["airflow_admin"]
+
     def pids(self) -> dict[str, int]:
         """Service → pid of those that run."""
         rows = (self.state().get("services") or {}).items()
@@ -81,6 +85,9 @@ class Stack:
             raise EmbeddedError(f"{self.layout.home} has {free} MB free and the services need {NEED_MB}: free some, or set SPILLWAY_HOME elsewhere.")
         if self.alive():
             self._request("start", wanted)
+            known = self.state().get("services") or {}
+            if strange := [n for n in wanted if n not in known]:
+                raise EmbeddedError(f"The running supervisor does not know {strange[0]}, so it is of another version: run `make down` first.")
         else:
             self._spawn(wanted)
         try:

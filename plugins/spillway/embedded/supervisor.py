@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO
 
 import psutil
 
@@ -21,16 +21,10 @@ from spillway.embedded import jars, java, services
 from spillway.embedded.config import Layout, stack
 from spillway.embedded.errors import EmbeddedError
 from spillway.embedded.ports import PortBook
-from spillway.embedded.processes import Identity, sweep
+from spillway.embedded.processes import Identity, recorded, sweep
 from spillway.embedded.runner import Runner
 from spillway.embedded.services.base import Context
 from spillway.embedded.state import load_secrets, read_state, write_atomic, write_state
-
-
-def recorded(state: dict[str, Any]) -> list[Identity]:
-    """Every process that a state names."""
-    rows = [state.get("supervisor") or {}, *(state.get("services") or {}).values()]
-    return [Identity(int(r["pid"]), float(r["created"])) for r in rows if r.get("pid") and r.get("created")]
 
 
 class Supervisor:
@@ -142,22 +136,18 @@ class Supervisor:
         return 1
 
     def _shut_down(self) -> int:
-        """Those that nobody needs any more go first, all that can go go together."""
+        """Stage by stage; what belongs to one stage goes together."""
         code = 1 if self.phase == "failed" else 0
         if self.phase != "failed":
             self.phase = "stopping"
         self.save()
-        left = dict(self.runners)
-        while left:
-            needed = {n for name in left for n in services.SERVICES[name].needs}
-            free = [n for n in left if n not in needed]
-            for name in free:
-                left[name].finish()
-            while any(left[n]._thread.is_alive() for n in free):
+        for stage in sorted({r.service.stop_stage for r in self.runners.values()}):
+            leaving = [r for r in self.runners.values() if r.service.stop_stage == stage]
+            for runner in leaving:
+                runner.finish()
+            while any(r.alive() for r in leaving):
                 self.save()
                 time.sleep(0.1)
-            for name in free:
-                del left[name]
         sweep(self.layout.home, [])
         if self.phase != "failed":
             self.phase = "down"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable
 
 from spillway.embedded.errors import EmbeddedError
-from spillway.embedded.services import kafka, postgres, spark
+from spillway.embedded.services import agent, airflow, kafka, postgres, spark
 from spillway.embedded.services.base import Service
 
+_AGENT = (agent.SERVICE,) if importlib.util.find_spec("spillway.observe.agent") else ()
 SERVICES: dict[str, Service] = {
-    s.name: s for s in (postgres.SERVICE, kafka.SERVICE, spark.MASTER, *spark.WORKERS)
+    s.name: s for s in (postgres.SERVICE, kafka.SERVICE, spark.MASTER, *spark.WORKERS, *_AGENT, *airflow.SERVICES)
 }
 GROUPS: dict[str, tuple[str, ...]] = {
     "spark": ("spark-master", *(w.name for w in spark.WORKERS)),
+    "airflow": tuple(s.name for s in airflow.SERVICES),
 }
 
 

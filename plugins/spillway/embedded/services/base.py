@@ -111,6 +111,7 @@ class Service:
     ready: Callable[[Context], None] = nothing
     start_timeout_s: float = 90
     stop_timeout_s: float = 20
+    stop_stage: int = 0  # lower ones are stopped first
     stop_signal: signal.Signals = signal.SIGTERM
 
 

@@ -7,7 +7,7 @@ import subprocess
 import uuid
 from pathlib import Path
 
-from spillway.embedded.config import HOST, stack
+from spillway.embedded.config import HOST, package_dir, stack
 from spillway.embedded.errors import EmbeddedError
 from spillway.embedded.services.base import Context, Launch, Service
 from spillway.embedded.state import write_atomic
@@ -28,9 +28,7 @@ def folder(context: Context) -> Path:
 
 def classpath(context: Context) -> str:
     """The broker's jars, preceded by a log binding from PySpark's (the broker's own set has none)."""
-    import pyspark
-
-    spark = Path(str(pyspark.__file__)).parent / "jars"
+    spark = package_dir("pyspark") / "jars"
     binding = [str(p) for pattern in ("slf4j-api-2*.jar", "log4j-slf4j2-impl-*.jar") for p in spark.glob(pattern)]
     return ":".join([*binding, f"{context.jars['broker']}/*"])
 
@@ -108,4 +106,5 @@ SERVICE = Service(
     healthy=healthy,
     start_timeout_s=stack()["kafka"]["start_timeout_s"],
     stop_timeout_s=30,
+    stop_stage=2,
 )

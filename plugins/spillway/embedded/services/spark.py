@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
-from spillway.embedded.config import HOST, stack
+from spillway.embedded.config import HOST, package_dir, stack
 from spillway.embedded.services.base import Context, Launch, Service, get_json, listens
 from spillway.embedded.state import write_atomic
 
@@ -34,13 +33,11 @@ def cores_of(node: str) -> tuple[int, ...]:
 
 
 def base_env(context: Context, *roles: str) -> dict[str, str]:
-    import pyspark
-
     conf = context.layout.run / "spark"
     env = context.service_env(*roles)
     env.update(
         {
-            "SPARK_HOME": str(Path(str(pyspark.__file__)).parent),
+            "SPARK_HOME": str(package_dir("pyspark")),
             "SPARK_CONF_DIR": str(conf),
             "SPARK_LOCAL_IP": HOST,
             "SPARK_NO_DAEMONIZE": "1",
@@ -144,6 +141,7 @@ MASTER = Service(
     prepare=prepare,
     launch=launch_master,
     healthy=master_healthy,
+    stop_stage=2,
     start_timeout_s=stack()["spark"]["start_timeout_s"],
 )
 WORKERS = tuple(worker(node) for node in stack()["nodes"])
