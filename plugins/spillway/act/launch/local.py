@@ -41,12 +41,12 @@ class LocalLauncher:
         if self._cluster.jars:
             properties["spark.driver.extraClassPath"] = f"{self._cluster.jars}/*"
         confs = [part for key, value in sorted(properties.items()) for part in ("--conf", f"{key}={value}")]
-        self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"{spec.name}.log"
         exit_code = self._folder / f"{spec.name}.exit"
-        exit_code.unlink(missing_ok=True)
         command = [*self._command, *confs, self._app, *spec.arguments]
         try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            exit_code.unlink(missing_ok=True)
             with log.open("ab") as out:
                 process = subprocess.Popen(
                     ["/bin/sh", "-c", KEEP_EXIT_CODE, "spillway-driver", str(exit_code), *command],
