@@ -156,7 +156,7 @@ def _spoiled(rng: random.Random, texts: list[bytes], share: float) -> dict[int, 
 
 
 def _with_fixed_times(text: bytes) -> bytes:
-    text = text.replace(SENTINEL_START.encode(), b"2024-01-01 08:00:00")
+    text = text.replace(SENTINEL_START.encode(), b"2024-01-01 08:00:00").replace(b"%d" % SENTINEL_MILLIS, b"1704096000000")
     return re.sub(SENTINEL_END.encode() + rb"\d+@", b"2024-01-01 08:30:00", text)
 
 

@@ -156,9 +156,8 @@ def _run(data: Any, number: int, duration_s: float, problems: Problems) -> Pipel
     if start > duration_s:
         section.wrong("start_at", f"{start:g}s is after the end of the scenario", f"0s to {duration_s:g}s")
     if stop is not None and not start < stop <= duration_s:
-        section.wrong(
-            "stop_at", f"{stop:g}s is not between the start and the end of the scenario", f"{start:g}s to {duration_s:g}s"
-        )
+        allowed = f"after {start:g}s, up to {duration_s:g}s"
+        section.wrong("stop_at", f"{stop:g}s is not between the start and the end of the scenario", allowed)
     return PipelineRun(name=section.text("name", "", A_NAME, NAME) or "", start_at_s=start, stop_at_s=stop)
 
 
