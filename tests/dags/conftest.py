@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+Run = Callable[..., dict[str, Any]]
+
+
+def environment(home: Path, metadata: str, **more: str) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SPILLWAY_"))}
+    return {
+        **inherited,
+        "PYTHONPATH": f"{REPO / 'plugins'}:{REPO}",
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
+        **more,
+    }
+
+
+def call(env: dict[str, str], *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, str(REPO / "tests" / "support" / "dags.py"), *arguments]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+@pytest.fixture(scope="session")
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    home = tmp_path_factory.mktemp("airflow_parse")
+    return call(environment(home, f"sqlite:///{home}/none.db"), "parse", str(REPO / "dags"))
+
+
+@pytest.fixture(scope="session")
+def metadata(stack: Any) -> Iterator[str]:
+    """A database of its own for Airflow, on the real server, gone at the end."""
+    from spillway.embedded.state import load_secrets
+
+    secrets = load_secrets(stack.layout)
+    where = psycopg2.extensions.parse_dsn(stack.env["SPILLWAY_DSN_CONTROL"])
+    address = f"{where['host']}:{where['port']}"
+    admin = psycopg2.connect(f"postgresql://postgres:{secrets['postgres']}@{address}/postgres")
+    admin.autocommit = True
+    name = f"airflow_test_{os.getpid()}"
+    with admin.cursor() as cursor:
+        cursor.execute(f"create database {name} owner airflow")
+    yield f"postgresql+psycopg2://airflow:{secrets['airflow']}@{address}/{name}"
+    with admin.cursor() as cursor:
+        cursor.execute(f"drop database {name} with (force)")
+    admin.close()
+
+
+@pytest.fixture(scope="session")
+def airflow(stack: Any, metadata: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of an Airflow that is set up for the embedded services."""
+    env = environment(
+        tmp_path_factory.mktemp("airflow_test"),
+        metadata,
+        **stack.env,
+        AIRFLOW_CONN_SPILLWAY_CONTROL=stack.env["SPILLWAY_DSN_CONTROL"].replace("postgresql://", "postgres://"),
+        AIRFLOW_CONN_AIRFLOW_METADATA=metadata.replace("postgresql+psycopg2://", "postgres://"),
+    )
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=120)
+    return env
+
+
+@pytest.fixture(scope="session")
+def dag_test(airflow: dict[str, str]) -> Run:
+    return lambda dag_id, **more: call({**airflow, **more}, "test", str(REPO / "dags"), dag_id)

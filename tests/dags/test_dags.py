@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+pytestmark = pytest.mark.dags
+
+
+def test_all_dags_are_read_without_an_error(parsed):
+    assert parsed["errors"] == {}
+    assert set(parsed["dags"]) == {"spillway_streams", "spillway_housekeeping"}
+
+
+def test_a_dag_file_is_cheap_to_parse(parsed):
+    assert set(parsed["cpu_s"]) == {"spillway_streams.py", "spillway_housekeeping.py"}
+    assert {name: cost for name, cost in parsed["cpu_s"].items() if cost >= 0.2} == {}
+
+
+def test_parsing_imports_nothing_heavy(parsed):
+    assert parsed["heavy"] == []
+
+
+def test_schedules_are_aligned_and_never_overlap(parsed):
+    for dag in parsed["dags"].values():
+        assert dag["timetable"] == "DeltaDataIntervalTimetable"
+        assert dag["max_active_runs"] == 1
+        assert dag["catchup"] is False
+        assert datetime.fromisoformat(dag["start_date"]) < datetime.now(UTC)
+    assert parsed["dags"]["spillway_streams"]["every_s"] == 15
+    assert parsed["dags"]["spillway_streams"]["tasks"] == ["converge"]
+    assert parsed["dags"]["spillway_housekeeping"]["every_s"] == 3600
+
+
+@pytest.mark.parametrize("body", ["converge_streams", "keep_house", "keep_airflow_house"])
+def test_a_replay_of_the_past_touches_nothing(body, monkeypatch):
+    from spillway.act import tasks
+
+    def refuse(*_):
+        raise AssertionError("a backfill opened the store")
+
+    monkeypatch.setattr(tasks, "control", refuse)
+    assert not getattr(tasks, body)("backfill")
+    with pytest.raises(AssertionError, match="opened the store"):
+        getattr(tasks, body)("scheduled")
