@@ -1,0 +1,82 @@
+"""Fixtures for every test. An unmarked test is a unit test; what needs services asks for `stack`, which starts them once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from spillway.embedded import Stack
+
+# A shell's own settings must not decide how a test ends.
+for name in [n for n in os.environ if n.startswith(("SPILLWAY_DSN_", "SPILLWAY_PORT_", "AIRFLOW__", "AIRFLOW_CONN_"))]:
+    del os.environ[name]
+for name in ("SPILLWAY_HOME", "SPILLWAY_KAFKA", "SPILLWAY_SPARK_MASTER", "SPILLWAY_SPARK_REST", "SPILLWAY_AIRFLOW", "PYTHONDONTWRITEBYTECODE"):
+    os.environ.pop(name, None)
+
+
+def _end_by_exception(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+signal.signal(signal.SIGTERM, _end_by_exception)  # so that fixtures still stop what they started
+
+
+@pytest.fixture(scope="session")
+def run_root() -> Iterator[Path]:
+    """A folder for run folders, short enough for every path below it and open to the user Postgres runs as."""
+    folder = Path(tempfile.mkdtemp(prefix="spillway-test-"))
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def stack(run_root: Path) -> Iterator[Stack]:
+    """Postgres, Kafka and a Spark cluster of two workers, shared by all tests of the session."""
+    services = Stack(run_root / "shared", services=("postgres", "kafka", "spark"))
+    try:
+        services.up()
+        yield services
+    finally:
+        services.clean()
+
+
+@pytest.fixture(scope="session")
+def dsn(stack: Stack) -> Callable[[str], str]:
+    """The libpq URI of a role: dsn("owner"), dsn("control"), dsn("job"), dsn("read")."""
+    return lambda role: stack.env[f"SPILLWAY_DSN_{role.upper()}"]
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """A name nobody else uses, for a topic, a pipeline or a consumer group: unique("words") → words_3f2a91c0."""
+    return lambda prefix: f"{prefix}_{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def topic(stack: Stack, unique: Callable[[str], str]) -> Iterator[Callable[..., str]]:
+    """Makes topics and deletes them afterwards: topic("in", partitions=2)."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": stack.env["SPILLWAY_KAFKA"]})
+    made: list[str] = []
+
+    def make(prefix: str = "topic", partitions: int = 4, config: dict[str, str] | None = None) -> str:
+        name = unique(prefix)
+        for future in admin.create_topics([NewTopic(name, partitions, 1, config=config or {})]).values():
+            future.result(30)
+        made.append(name)
+        return name
+
+    yield make
+    if made and stack.alive() and "kafka" in stack.pids():
+        for future in admin.delete_topics(made).values():
+            future.exception(30)
