@@ -12,13 +12,19 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-
 from spillway.embedded import Stack
 
 # A shell's own settings must not decide how a test ends.
 for name in [n for n in os.environ if n.startswith(("SPILLWAY_DSN_", "SPILLWAY_PORT_", "AIRFLOW__", "AIRFLOW_CONN_"))]:
     del os.environ[name]
-for name in ("SPILLWAY_HOME", "SPILLWAY_KAFKA", "SPILLWAY_SPARK_MASTER", "SPILLWAY_SPARK_REST", "SPILLWAY_AIRFLOW", "PYTHONDONTWRITEBYTECODE"):
+for name in (
+    "SPILLWAY_HOME",
+    "SPILLWAY_KAFKA",
+    "SPILLWAY_SPARK_MASTER",
+    "SPILLWAY_SPARK_REST",
+    "SPILLWAY_AIRFLOW",
+    "PYTHONDONTWRITEBYTECODE",
+):
     os.environ.pop(name, None)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from spillway.embedded.config import default_home
@@ -81,6 +83,10 @@ def logs(stack: Stack, name: str, lines: int, follow: bool) -> int:
     return 0
 
 
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spillway.embedded", description=__doc__)
     parser.add_argument("--home", type=Path, default=None, help="run folder (default $SPILLWAY_HOME or .spillway in the clone)")
@@ -97,6 +103,7 @@ def main(argv: list[str] | None = None) -> int:
     for verb in ("stop", "start", "restart"):
         verbs.add_parser(verb, help=f"{verb} one service or group").add_argument("name")
     a = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
     stack = Stack(a.home or default_home(), a.services.split(",") if a.verb == "up" else ALL)
     try:
         if a.verb == "up":

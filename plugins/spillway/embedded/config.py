@@ -25,7 +25,9 @@ def stack() -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
-        raise EmbeddedError(f"{path} cannot be read ({e.strerror}): the embedded services run from a clone of the repository.") from e
+        raise EmbeddedError(
+            f"{path} cannot be read ({e.strerror}): the embedded services run from a clone of the repository."
+        ) from e
 
 
 def package_dir(name: str) -> Path:
@@ -116,4 +118,6 @@ class Layout:
             self.data.chmod(0o711 if os.geteuid() == 0 else 0o700)
             self.checkpoints.mkdir(mode=0o700, exist_ok=True)
         except OSError as e:
-            raise EmbeddedError(f"The run folder {self.home} cannot be used ({e.strerror}): set SPILLWAY_HOME to a folder you may write.") from e
+            raise EmbeddedError(
+                f"The run folder {self.home} cannot be used ({e.strerror}): set SPILLWAY_HOME to a folder you may write."
+            ) from e

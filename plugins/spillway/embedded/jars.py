@@ -51,7 +51,9 @@ def ivy_fetch(java: Path, coordinate: str, transitive: bool, out: Path, ivy_cach
     """Ask Ivy for one artefact, with or without what it depends on."""
     ivy = next(iter((package_dir("pyspark") / "jars").glob("ivy-*.jar")), None)
     if ivy is None:
-        raise EmbeddedError("PySpark's folder of jars has no Ivy: its installation is damaged; delete .venv and run `make setup`.")
+        raise EmbeddedError(
+            "PySpark's folder of jars has no Ivy: its installation is damaged; delete .venv and run `make setup`."
+        )
     group, artifact, version = coordinate.split(":")
     command = [str(java), "-jar", str(ivy), "-cache", str(ivy_cache), "-m2compatible"]
     command += [] if transitive else ["-notransitive"]
@@ -68,7 +70,9 @@ def fetch(name: str, java: Path, root: Path, say: Callable[[str], None]) -> Path
     """Fetch one set of jars next to its final place, check it, and rename it into place."""
     root.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(root).free // 2**20) < NEED_MB:
-        raise EmbeddedError(f"{root} has {free} MB free and the jars need {NEED_MB}: free some space, or set SPILLWAY_CACHE elsewhere.")
+        raise EmbeddedError(
+            f"{root} has {free} MB free and the jars need {NEED_MB}: free some space, or set SPILLWAY_CACHE elsewhere."
+        )
     say(f"fetching the {name} jars from Maven Central")
     with tempfile.TemporaryDirectory(dir=root, prefix=f".{name}-") as temporary:
         out, ivy_cache = Path(temporary) / "jars", Path(temporary) / "ivy"
@@ -98,6 +102,8 @@ def ensure(name: str, java: Path, say: Callable[[str], None] = lambda _: None) -
             if not final.exists():
                 return fetch(name, java, root, say)
     except OSError as e:
-        raise EmbeddedError(f"The cache {root} cannot be used ({e.strerror}): set SPILLWAY_CACHE to a folder you may write.") from e
+        raise EmbeddedError(
+            f"The cache {root} cannot be used ({e.strerror}): set SPILLWAY_CACHE to a folder you may write."
+        ) from e
     verify(final, expected()[name])
     return final

@@ -61,7 +61,9 @@ def java_home(folder: Path, environ: Mapping[str, str] = os.environ) -> Path:
         if version is None:
             raise EmbeddedError(f"JAVA_HOME is {given} but {java} does not run: point it to a Java {need} or newer, or unset it.")
         if version < need:
-            raise EmbeddedError(f"JAVA_HOME is {given}, a Java {version}: Spark needs {need} or newer; change or unset JAVA_HOME.")
+            raise EmbeddedError(
+                f"JAVA_HOME is {given}, a Java {version}: Spark needs {need} or newer; change or unset JAVA_HOME."
+            )
         return Path(given) if has_vector(java) else wrap(java, folder)
     found = shutil.which("java", path=environ.get("PATH"))
     if found:

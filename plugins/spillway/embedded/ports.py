@@ -6,14 +6,13 @@ import fcntl
 import os
 import random
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 import psutil
 
-from spillway.embedded.config import HOST
+from spillway.embedded.config import HOST, cache_dir
 from spillway.embedded.errors import EmbeddedError
 
 # Below the range from which the kernel gives ports to outgoing connections, so that none of those takes a chosen one.
@@ -47,13 +46,13 @@ class PortBook:
     """Chooses ports and holds them against other Spillway runs of this user for as long as it lives."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or Path(tempfile.gettempdir()) / f"spillway-ports-{os.geteuid()}"
+        self._folder = folder or cache_dir() / "ports"
         self._locks: dict[int, IO[str]] = {}
 
     def _claim(self, port: int) -> bool:
         if port in self._locks:
             return False
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = (self._folder / str(port)).open("w")
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,16 +75,19 @@ class PortBook:
             port = int(demanded)
             if not self._claim(port):
                 raise EmbeddedError(
-                    f"Port {port} for {name} ({variable}) is in use by {listener(port)}: stop it, or unset {variable} to take a free port."
+                    f"Port {port} for {name} ({variable}) is in use by {listener(port)}: "
+                    f"stop it, or unset {variable} to take a free port."
                 )
             return port
-        for port in (recorded, preferred):
-            if port and self._claim(port):
-                return port
+        for known in (recorded, preferred):
+            if known and self._claim(known):
+                return known
         for port in random.sample(FREE_RANGE, len(FREE_RANGE)):
             if self._claim(port):
                 return port
-        raise EmbeddedError(f"No free port for {name} between {FREE_RANGE.start} and {FREE_RANGE.stop} on {HOST}: stop something that listens.")
+        raise EmbeddedError(
+            f"No free port for {name} between {FREE_RANGE.start} and {FREE_RANGE.stop} on {HOST}: stop something that listens."
+        )
 
     def release(self) -> None:
         for handle in self._locks.values():

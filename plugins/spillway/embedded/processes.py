@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,16 @@ def marked(home: Path) -> list[psutil.Process]:
     return found
 
 
+def _wait(processes: Iterable[psutil.Process], timeout_s: float) -> list[psutil.Process]:
+    """Those that still live after the time is up."""
+    deadline = time.monotonic() + timeout_s
+    while alive := [p for p in processes if p.is_running() and _lives(p)]:
+        if time.monotonic() > deadline:
+            return alive
+        time.sleep(0.02)
+    return []
+
+
 def end(processes: Iterable[psutil.Process], grace_s: float) -> None:
     """SIGTERM, wait, SIGKILL what is left, wait until it is gone."""
     alive = list(processes)
@@ -96,11 +107,19 @@ def end(processes: Iterable[psutil.Process], grace_s: float) -> None:
         for p in alive:
             with contextlib.suppress(psutil.Error):
                 p.terminate()
-        _, alive = psutil.wait_procs(alive, timeout=grace_s)
+        alive = _wait(alive, grace_s)
     for p in alive:
         with contextlib.suppress(psutil.Error):
             p.kill()
-    psutil.wait_procs(alive, timeout=10)
+    _wait(alive, 10)
+
+
+def _lives(process: psutil.Process) -> bool:
+    """A zombie has ended; whoever started it has yet to notice."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 def sweep(home: Path, recorded: Iterable[Identity]) -> int:
@@ -109,7 +128,7 @@ def sweep(home: Path, recorded: Iterable[Identity]) -> int:
     mine = {p.pid for p in psutil.Process().parents()} | {os.getpid()}
     for _ in range(5):
         roots = [p for i in recorded if (p := i.process()) is not None] + marked(home)
-        ours = [p for p in family(roots) if p.pid not in mine]
+        ours = [p for p in family(roots) if p.pid not in mine and _lives(p)]
         if not ours:
             break
         count += len(ours)

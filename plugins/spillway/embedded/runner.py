@@ -21,6 +21,7 @@ POLL_S = 0.2  # while something is starting or stopping
 WATCH_S = 1.0  # while all is well
 PROBE_S = 10.0
 BACKOFF_S = (1, 2, 5, 10, 30)
+LOG_BYTES = 20_000_000  # a longer log is put aside at the next start
 STABLE_S = 60.0  # a service that lived this long starts its back-off anew
 
 
@@ -37,6 +38,7 @@ class Runner:
         self.start_s: float | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted = threading.Event()
+        self._again = threading.Event()  # asked to start, also after a failure
         self._wake = threading.Event()
         self._first = True
         self._thread = threading.Thread(target=self._run, name=service.name, daemon=True)
@@ -46,6 +48,7 @@ class Runner:
 
     def start(self) -> None:
         self._wanted.set()
+        self._again.set()
         self._wake.set()
         if not self._thread.is_alive():
             self._thread.start()
@@ -113,7 +116,8 @@ class Runner:
                 backoff = min(backoff + 1, len(BACKOFF_S) - 1)
                 self.restarts += 1
             elif self.health == "failed":
-                while self._wanted.is_set() and not self._finished:
+                self._again.clear()
+                while self._wanted.is_set() and not self._finished and not self._again.is_set():
                     self._pause(WATCH_S * 5)
         self._end_process()
         if self.health != "failed":
@@ -143,6 +147,8 @@ class Runner:
         if not self._wanted.is_set():
             return False
         launch = self.service.launch(self.context)
+        if self._log.exists() and self._log.stat().st_size > LOG_BYTES:
+            self._log.replace(self._log.with_suffix(".log.1"))
         with self._log.open("ab") as log:
             log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} starting {self.service.name}\n".encode())
         try:
@@ -163,7 +169,9 @@ class Runner:
                 self._died(code, "while starting")
                 return False
             if time.monotonic() - began > self.service.start_timeout_s:
-                raise EmbeddedError(f"{self.service.name} is not healthy after {self.service.start_timeout_s:.0f} s ({reason}): see {self._log}.")
+                raise EmbeddedError(
+                    f"{self.service.name} is not healthy after {self.service.start_timeout_s:.0f} s ({reason}): see {self._log}."
+                )
             reason = self.service.healthy(self.context, self._process.pid)
             if reason is not None:
                 self._set("starting", reason)

@@ -78,30 +78,37 @@ class Stack:
     # ---- acting ----
 
     def up(self, progress: Progress = lambda _: None) -> None:
-        """Start what is not running and wait until all of it is healthy; on failure nothing is left running."""
+        """Start what is not running, wait until all of it is healthy; a failure leaves nothing running that was not before."""
         wanted = services.expand(self.names)
         self.layout.make()
         if (free := shutil.disk_usage(self.layout.home).free // 2**20) < NEED_MB:
-            raise EmbeddedError(f"{self.layout.home} has {free} MB free and the services need {NEED_MB}: free some, or set SPILLWAY_HOME elsewhere.")
-        if self.alive():
+            raise EmbeddedError(
+                f"{self.layout.home} has {free} MB free and the services need {NEED_MB}: free some, or move SPILLWAY_HOME."
+            )
+        with (self.layout.run / "up.lock").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            mine = not self.alive()
+            if mine:
+                self._spawn(wanted)
+        if not mine:
             self._request("start", wanted)
             known = self.state().get("services") or {}
             if strange := [n for n in wanted if n not in known]:
-                raise EmbeddedError(f"The running supervisor does not know {strange[0]}, so it is of another version: run `make down` first.")
-        else:
-            self._spawn(wanted)
+                raise EmbeddedError(
+                    f"The running supervisor does not know {strange[0]}, so it is of another version: run `make down` first."
+                )
         try:
             self._await(lambda s: all(_health(s, n) == "healthy" for n in wanted), wanted, progress)
         except BaseException:
-            self.down()
+            if mine:
+                self.down()
             raise
 
     def _spawn(self, wanted: tuple[str, ...]) -> None:
-        for stale in (self.layout.env,):
-            stale.unlink(missing_ok=True)
-        state = read_state(self.layout)
-        if state:
-            write_atomic(self.layout.state, json.dumps(state | {"phase": "preparing", "message": ""}))
+        self.layout.env.unlink(missing_ok=True)
+        if state := read_state(self.layout):  # its pids are still needed, its health is of the past
+            rows = {n: r | {"health": "waiting", "reason": ""} for n, r in (state.get("services") or {}).items()}
+            write_atomic(self.layout.state, json.dumps(state | {"phase": "preparing", "message": "", "services": rows}))
         env = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME")}
         env["PYTHONPATH"] = f"{REPO / 'plugins'}:{REPO}"
         with self.layout.log("supervisor").open("ab") as log:

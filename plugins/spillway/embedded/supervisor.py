@@ -1,4 +1,4 @@
-"""The one detached process that holds a run together. Started by `spillway.embedded.stack`, as `python -m spillway.embedded.supervisor HOME SERVICE…`."""
+"""The one detached process that holds a run together: `python -m spillway.embedded.supervisor HOME SERVICE…`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -13,9 +14,7 @@ import time
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import IO
-
-import psutil
+from typing import IO, Any
 
 from spillway.embedded import jars, java, services
 from spillway.embedded.config import Layout, stack
@@ -40,6 +39,8 @@ class Supervisor:
         self._dirty = threading.Event()
         self._write_lock = threading.Lock()
         self._book = PortBook()
+        self._saved: dict[str, Any] = {}
+        self._ports_before: dict[str, int] = {}
 
     def changed(self) -> None:
         self._dirty.set()
@@ -49,27 +50,28 @@ class Supervisor:
         self.save()
 
     def save(self) -> None:
+        state = {
+            "home": str(self.layout.home),
+            "phase": self.phase,
+            "message": self.message,
+            "supervisor": {"pid": self.me.pid, "created": self.me.created},
+            "ports": dict(self.context.ports) if self.context else self._ports_before,
+            "services": {n: r.status() for n, r in list(self.runners.items())},
+        }
         with self._write_lock, contextlib.suppress(OSError):
-            write_state(
-                self.layout,
-                {
-                    "home": str(self.layout.home),
-                    "phase": self.phase,
-                    "message": self.message,
-                    "supervisor": {"pid": self.me.pid, "created": self.me.created},
-                    "ports": dict(self.context.ports) if self.context else self._ports_before,
-                    "services": {n: r.status() for n, r in self.runners.items()},
-                },
-            )
+            if state != self._saved:
+                write_state(self.layout, state)
+                self._saved = state
 
     def run(self) -> int:
         before = read_state(self.layout)
-        self._ports_before: dict[str, int] = before.get("ports") or {}
+        self._ports_before = before.get("ports") or {}
         try:
             others = [i for i in recorded(before) if i.pid != os.getpid()]
             sweep(self.layout.home, others)
             for leftover in self.layout.requests.iterdir():
                 leftover.unlink()
+            shutil.rmtree(self.layout.data / "spark" / "local", ignore_errors=True)  # blocks of processes that are gone
             self.say("looking for Java")
             home = java.java_home(self.layout.run / "java")
             folders = {name: jars.ensure(name, home / "bin" / "java", self.say) for name in stack()["jars"]}
@@ -106,7 +108,6 @@ class Supervisor:
         if self.phase == "starting":
             if failed:
                 self.phase, self.message = "failed", failed.reason
-                self._failed_service = failed.service.name
                 self._stop.set()
             elif all(r.health == "healthy" for r in self.runners.values()):
                 self.phase = "up"
@@ -179,13 +180,14 @@ def main(argv: list[str]) -> int:
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, supervisor.stop)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with contextlib.suppress(psutil.Error):
-        psutil.Process().nice(0)
     try:
         return supervisor.run()
     except Exception as e:
         traceback.print_exc()
-        supervisor.phase, supervisor.message = "failed", f"The supervisor broke ({type(e).__name__}: {e}): see {layout.log('supervisor')}."
+        supervisor.phase, supervisor.message = (
+            "failed",
+            f"The supervisor broke ({type(e).__name__}: {e}): see {layout.log('supervisor')}.",
+        )
         supervisor.save()
         sweep(layout.home, [])
         return 1

@@ -25,7 +25,12 @@ def environment(context: Context) -> dict[str, str]:
     """Airflow's settings. The keys are the same in all four services, else they refuse each other's tokens."""
     home, url = context.layout.airflow, f"http://{HOST}:{context.ports['airflow']}"
     user, secrets = stack()["airflow"]["user"], context.secrets
-    spark = {"conn_type": "spark", "host": f"spark://{HOST}", "port": context.ports["spark_master"], "extra": {"deploy-mode": "client"}}
+    spark = {
+        "conn_type": "spark",
+        "host": f"spark://{HOST}",
+        "port": context.ports["spark_master"],
+        "extra": {"deploy-mode": "client"},
+    }
     return {
         **context.service_env("control"),
         **stack()["airflow"]["environment"],
@@ -41,7 +46,9 @@ def environment(context: Context) -> dict[str, str]:
         "AIRFLOW__API__BASE_URL": url,
         "AIRFLOW__API__SECRET_KEY": secrets["airflow_secret_key"],
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets["airflow_jwt"] * 2,
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": context.dsn("airflow", "airflow").replace("postgresql://", "postgresql+psycopg2://"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": context.dsn("airflow", "airflow").replace(
+            "postgresql://", "postgresql+psycopg2://"
+        ),
         "AIRFLOW_CONN_SPILLWAY_CONTROL": context.dsn("spillway_control").replace("postgresql://", "postgres://"),
         "AIRFLOW_CONN_SPILLWAY_SPARK": json.dumps(spark),
     }
@@ -61,7 +68,9 @@ def migrated(context: Context) -> bool:
     connection = psycopg2.connect(context.dsn("airflow", "airflow"), connect_timeout=5)
     try:
         with connection.cursor() as cursor:
-            cursor.execute("select to_regclass('public.alembic_version') is not null and to_regclass('public.dag_run') is not null")
+            cursor.execute(
+                "select to_regclass('public.alembic_version') is not null and to_regclass('public.dag_run') is not null"
+            )
             row = cursor.fetchone()
             return bool(row and row[0])
     finally:

@@ -20,7 +20,20 @@ from spillway.embedded.config import HOST, REPO, Layout, stack
 from spillway.embedded.processes import MARK
 
 # What a service may inherit from the person's shell; everything else is set here, so that two machines behave alike.
-INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "TERM")
+INHERITED = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "TERM",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

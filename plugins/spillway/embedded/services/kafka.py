@@ -64,7 +64,12 @@ def prepare(context: Context) -> None:
     if (base / "log" / "meta.properties").exists():
         return
     command = [str(context.java_home / "bin" / "java"), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath(context)]
-    command += [f"-Dlog4j2.configurationFile={base / 'log4j2.properties'}", "kafka.tools.StorageTool", "format", "--ignore-formatted"]
+    command += [
+        f"-Dlog4j2.configurationFile={base / 'log4j2.properties'}",
+        "kafka.tools.StorageTool",
+        "format",
+        "--ignore-formatted",
+    ]
     command += ["-t", cluster_id(context), "-c", str(base / "server.properties")]
     with context.layout.log("kafka").open("ab") as log:
         code = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=context.service_env()).returncode
@@ -75,8 +80,18 @@ def prepare(context: Context) -> None:
 def launch(context: Context) -> Launch:
     base = folder(context)
     heap = stack()["kafka"]["heap_mb"]
-    command = [str(context.java_home / "bin" / "java"), f"-Xmx{heap}m", f"-Xms{heap // 4}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
-    command += ["-Djava.net.preferIPv4Stack=true", "-Djava.awt.headless=true", f"-Dlog4j2.configurationFile={base / 'log4j2.properties'}"]
+    command = [
+        str(context.java_home / "bin" / "java"),
+        f"-Xmx{heap}m",
+        f"-Xms{heap // 4}m",
+        "-XX:+UseSerialGC",
+        "-XX:+ExitOnOutOfMemoryError",
+    ]
+    command += [
+        "-Djava.net.preferIPv4Stack=true",
+        "-Djava.awt.headless=true",
+        f"-Dlog4j2.configurationFile={base / 'log4j2.properties'}",
+    ]
     command += ["-cp", classpath(context), "kafka.Kafka", str(base / "server.properties")]
     return Launch(command=command, env=context.service_env(), cwd=base)
 
@@ -91,7 +106,7 @@ def healthy(context: Context, _: int) -> str | None:
         metadata = client.list_topics(timeout=3)
     except KafkaException:
         return "not answering yet"
-    if metadata.cluster_id != cluster_id(context):
+    if str(metadata.cluster_id) != cluster_id(context):
         return f"another Kafka answers on port {port}"
     if not metadata.brokers:
         return "the broker has not registered yet"

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from spillway.embedded.config import HOST, REPO, Layout, package_dir, stack
-from spillway.embedded.errors import EmbeddedError, tail
+from spillway.embedded.errors import EmbeddedError
 from spillway.embedded.processes import LAUNCH
 from spillway.embedded.services.base import Context, Launch, Service
 
@@ -81,7 +81,9 @@ def binaries(layout: Layout) -> Path:
             subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True)
         if can(user, str(target / "bin" / "postgres"), "--version"):
             return target / "bin"
-    raise EmbeddedError(f"{wheel / 'bin' / 'postgres'} does not run on this machine: the Postgres wheel needs a glibc Linux or macOS.")
+    raise EmbeddedError(
+        f"{wheel / 'bin' / 'postgres'} does not run on this machine: the Postgres wheel needs a glibc Linux or macOS."
+    )
 
 
 def data_folder(layout: Layout) -> Path:
@@ -97,11 +99,9 @@ def prepare(context: Context) -> None:
     layout = context.layout
     data, user, programs = data_folder(layout), server_user(), binaries(layout)
     if (data / "PG_VERSION").exists():
-        version = (data / "PG_VERSION").read_text().strip()
-        if version != stack()["versions"]["postgres"]:
-            raise EmbeddedError(
-                f"{data} was made by Postgres {version}, this is {stack()['versions']['postgres']}: run `make clean` to start afresh."
-            )
+        version, ours = (data / "PG_VERSION").read_text().strip(), stack()["versions"]["postgres"]
+        if version != ours:
+            raise EmbeddedError(f"{data} was made by Postgres {version}, this is {ours}: run `make clean` to start afresh.")
         return
     if data.exists() and any(data.iterdir()):
         raise EmbeddedError(f"{data} holds no Postgres data but is not empty: run `make clean` to start afresh.")
@@ -117,9 +117,13 @@ def prepare(context: Context) -> None:
             "-A", "scram-sha-256", f"--pwfile={password}", "--no-instructions",
         )  # fmt: skip
         with context.layout.log("postgres").open("ab") as log:
-            code = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", env=context.service_env()).returncode
+            code = subprocess.run(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", env=context.service_env()
+            ).returncode
         if code != 0:
-            raise EmbeddedError(f"Postgres cannot make its data folder {data} (initdb ended with {code}): see {layout.log('postgres')}.")
+            raise EmbeddedError(
+                f"Postgres cannot make its data folder {data} (initdb ended with {code}): see {layout.log('postgres')}."
+            )
         if data.exists():
             data.rmdir()
         (Path(temporary) / "data").rename(data)
@@ -186,14 +190,6 @@ def ready(context: Context) -> None:
     from spillway.store.migrate import migrate
 
     migrate(context.dsn("spillway_owner"))
-
-
-def why(layout: Layout) -> str:
-    """The last thing Postgres complained about."""
-    for line in reversed(tail(str(layout.log("postgres")), 40).splitlines()):
-        if "FATAL" in line or "PANIC" in line:
-            return line.split(":", 1)[-1].strip() if "FATAL:" not in line else line.split("FATAL:", 1)[1].strip()
-    return ""
 
 
 SERVICE = Service(

@@ -69,7 +69,9 @@ def launch_master(context: Context) -> Launch:
         "SPARK_MASTER_OPTS": options(settings),
         "SPARK_DAEMON_MEMORY": f"{stack()['spark']['master_heap_mb']}m",
     }
-    command = spark_class(env, "org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(context.ports["spark_master"]))
+    command = spark_class(
+        env, "org.apache.spark.deploy.master.Master", "--host", HOST, "--port", str(context.ports["spark_master"])
+    )
     command += ["--webui-port", str(context.ports["spark_ui"])]
     return Launch(command=command, env=env, cwd=context.layout.run)
 
