@@ -1,2 +1,2 @@
 -- Removes applications that are no longer declared.
-delete from spillway.application where pipeline = %(pipeline)s and application <> all(%(applications)s)
+delete from spillway.application where pipeline = %(pipeline)s and application <> all(%(applications)s::text[])

@@ -1,1 +1,1 @@
-insert into spillway.topic_claim (topic, pipeline) select unnest(%(claims)s), %(pipeline)s
+insert into spillway.topic_claim (topic, pipeline) select unnest(%(claims)s::text[]), %(pipeline)s

@@ -37,6 +37,10 @@ class Published:
     warning: str | None
     """Says which query falls below its floor; a person may do that, a controller may not."""
 
+    @property
+    def decision_id(self) -> int:
+        return self.setting.decision_id
+
 
 def current(conn: Connection, pipeline: str) -> dict[str, Setting]:
     """The last setting of every edge that ever had one."""

@@ -1,0 +1,159 @@
+"""The command against a real Postgres, from applying a file to stopping its pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from spillway.cli.app import app
+from typer.testing import CliRunner
+
+from tests.support.database import Database
+
+pytestmark = pytest.mark.integration
+
+WORDS = """\
+pipeline: words
+description: counts words
+operators:
+  count: {function: "jobs.words:count", kind: aggregate, query: {min_accuracy: 0.5}}
+edges:
+  - {topic: words.in, to: count}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database: Database) -> None:
+    for name in [n for n in os.environ if n.startswith("SPILLWAY_")]:
+        monkeypatch.delenv(name)
+    run_folder = tmp_path / "run"
+    run_folder.mkdir()
+    (run_folder / "env").write_text("".join(f"{k}={v}\n" for k, v in database.environ().items()))
+    monkeypatch.setenv("SPILLWAY_HOME", str(run_folder))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.yaml").write_text(WORDS)
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, list(args), prog_name="spillway")
+    return result.exit_code, result.stdout, result.stderr
+
+
+def beat(database: Database, state: str) -> None:
+    """What a launcher and a driver write."""
+    database.sql("control", "update spillway.application set generation = 1, launched_at = now() where generation = 0")
+    database.sql(
+        "job",
+        "insert into spillway.heartbeat (pipeline, application, generation, holder, state) values ('words', 'count', 1, 'h', %s) "
+        "on conflict (pipeline, application, generation) do update set state = excluded.state, at = now()",
+        state,
+    )
+
+
+def test_apply_diff_show(tmp_path: Path) -> None:
+    code, out, _ = run("topology", "diff", "words.yaml")
+    assert code == 0
+    assert out.splitlines()[0] == "pipeline words: added"
+    code, out, err = run("topology", "apply", "words.yaml")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[:2] == ["pipeline words is now version 1", "  pipeline words: added"]
+    assert run("topology", "apply", "words.yaml") == (0, "pipeline words is unchanged, version 1 stays in force\n", "")
+    assert run("topology", "diff", "words.yaml") == (0, "pipeline words is unchanged, version 1 is in force\n", "")
+    (tmp_path / "words.yaml").write_text(WORDS.replace("jobs.words:count", "jobs.words:better"))
+    change = "operator count: function: jobs.words:count → jobs.words:better (restarts count)"
+    assert run("topology", "diff", "words.yaml") == (0, f"{change}\n", "")
+    assert json.loads(run("topology", "diff", "--json", "words.yaml")[1]) == {
+        "pipeline": "words",
+        "version": 1,
+        "changes": [
+            {
+                "subject": "operator count",
+                "field": "function",
+                "old": "jobs.words:count",
+                "new": "jobs.words:better",
+                "restarts": ["count"],
+            }
+        ],
+    }
+    assert run("topology", "apply", "words.yaml")[1] == f"pipeline words is now version 2\n  {change}\n"
+    assert run("topology", "show", "words", "--version", "1", "--source") == (0, WORDS, "")
+    shown = run("topology", "show", "words")[1]
+    assert "words version 2, applied " in shown
+    assert "jobs.words:better" in shown
+    assert json.loads(run("topology", "show", "words", "--json")[1])["operators"][0]["function"] == "jobs.words:better"
+
+
+def test_refusals_are_one_sentence() -> None:
+    assert run("start", "words") == (
+        2,
+        "",
+        "error: there is no pipeline words: none was applied yet, use `spillway topology apply FILE`.\n",
+    )
+    run("topology", "apply", "words.yaml")
+    assert run("topology", "show", "wards") == (2, "", "error: there is no pipeline wards: did you mean words?\n")
+    assert run("status", "wards") == (2, "", "error: there is no pipeline wards: did you mean words?\n")
+    code, out, err = run("keep", "words", "words.in:count", "1.5")
+    assert (code, out, err) == (2, "", "error: keep 1.5 is outside [0, 1]: give the share of events to keep.\n")
+
+
+def test_keep_and_events() -> None:
+    run("topology", "apply", "words.yaml")
+    code, out, err = run("keep", "words", "words.in:count", "0.4", "--ttl", "1m", "--reason", "drill")
+    assert (code, out) == (0, "keep of words.in:count is 0.4 for 1m (decision 1)\n")
+    assert err == "warning: query count falls to accuracy 0.4, below its floor 0.5\n"
+    assert run("keep", "words")[1].startswith("words.in:count  0.4  (decision 1, cli:")
+    assert run("keep", "words", "--clear") == (0, "keeps everything again: words.in:count\n", "")
+    assert run("keep", "words", "--clear") == (0, "nothing was set below 1\n", "")
+    lines = run("events")[1].splitlines()
+    assert [line.split()[2] for line in lines] == ["applied", "keep", "keep"]
+    assert "keep of words.in:count is 0.4 for 60 s: drill; query count falls" in lines[1]
+    assert len(run("events", "-n", "1")[1].splitlines()) == 1
+
+
+def test_status(database: Database) -> None:
+    assert run("status") == (0, "no pipeline was applied yet: use `spillway topology apply FILE`\n", "")
+    run("topology", "apply", "words.yaml")
+    run("start", "words")
+    out = run("status")[1]
+    assert "never started (should be running)" in out
+    beat(database, "running")
+    out = run("status")[1]
+    assert "words v1" in out
+    assert "never started" not in out
+    (found,) = json.loads(run("status", "--json")[1])
+    (application,) = found["applications"]
+    assert (application["state"], application["generation"]) == ("running", 1)
+    assert application["operators"][0]["accuracy"] is None
+
+
+def test_start_and_stop_wait_for_the_heartbeat(database: Database) -> None:
+    run("topology", "apply", "words.yaml")
+
+    def driver() -> None:
+        time.sleep(0.5)
+        beat(database, "starting")
+        time.sleep(1.5)
+        beat(database, "running")
+
+    thread = threading.Thread(target=driver)
+    thread.start()
+    code, out, err = run("start", "words", "--wait", "--timeout", "30s")
+    thread.join()
+    assert (code, err) == (0, "")
+    said = [line.split("] ")[-1] for line in out.splitlines()]
+    assert said[0] == "pipeline words should be running"
+    assert said[-1] == "count is running"
+    code, out, err = run("stop", "words", "--wait", "--timeout", "1s")
+    assert code == 1
+    assert err == "error: pipeline words is not stopped after 1 s (count is running): see `spillway events words`.\n"
+    beat(database, "stopped")
+    assert run("stop", "words", "--wait")[1].splitlines()[0] == "pipeline words was already asked to be stopped"
+    assert run("topology", "remove", "words") == (0, "pipeline words is out of force\n", "")
+
+
+def test_migrate() -> None:
+    assert run("migrate") == (0, "the database is up to date\n", "")

@@ -1,0 +1,490 @@
+"""Topologies, settings, events and status on a real Postgres."""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from spillway.model.topology import Pipeline
+from spillway.store import Refused, connect, events, pipelines, settings
+from spillway.store.status import status
+from spillway.topology import check_text
+
+from tests.support.database import Database
+
+pytestmark = pytest.mark.integration
+
+TAXI = """\
+pipeline: taxi
+operators:
+  union: {function: "jobs:union", buckets: 4}
+  bill: {function: "jobs:bill", kind: aggregate, buckets: 4, query: {priority: 2, min_accuracy: 0.5}}
+  light: {function: "jobs:light", query: {min_accuracy: 0.2}}
+edges:
+  - {topic: yellow, to: union}
+  - {topic: weather, to: light, shared: true}
+  - {from: union, to: bill, when_silent: open}
+  - {from: union, to: light}
+applications:
+  front: {operators: [union, light], node: n1}
+  heavy: {operators: [bill], executors: 2}
+"""
+
+
+def parse(text: str = TAXI, *changes: tuple[str, str]) -> Pipeline:
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    pipeline, problems = check_text(text)
+    assert pipeline is not None, problems
+    return pipeline
+
+
+@pytest.fixture
+def control(database: Database) -> Iterator[Any]:
+    conn = connect("control", dsn=database.dsn("control"))
+    yield conn
+    conn.close()
+
+
+def apply(conn: Any, *changes: tuple[str, str], text: str = TAXI) -> Any:
+    return pipelines.apply(conn, parse(text, *changes), text, "tester")
+
+
+def launch(database: Database, application: str, state: str = "running", generation: int = 1) -> None:
+    """What a launcher and a driver write."""
+    database.sql(
+        "control",
+        "update spillway.application set generation = %s, launched_at = now() where application = %s",
+        generation,
+        application,
+    )
+    database.sql(
+        "job",
+        "insert into spillway.lease (pipeline, application, generation, holder) values ('taxi', %s, %s, 'h') "
+        "on conflict (pipeline, application) "
+        "do update set generation = excluded.generation, renewed_at = now(), released_at = null",
+        application,
+        generation,
+    )
+    database.sql(
+        "job",
+        "insert into spillway.heartbeat (pipeline, application, generation, holder, state, version) "
+        "values ('taxi', %s, %s, 'h', %s, 1) "
+        "on conflict (pipeline, application, generation) do update set state = excluded.state, at = now()",
+        application,
+        generation,
+        state,
+    )
+
+
+# ---- apply ----
+
+
+def test_apply_stores_everything_once(database: Database, control: Any) -> None:
+    first = apply(control)
+    assert (first.version, first.changed) == (1, True)
+    assert str(first) == "pipeline taxi is now version 1"
+    assert pipelines.load(control, "taxi") == parse()
+    assert database.sql(
+        "read", "select application, version, desired, generation, node, executors from spillway.application order by 1"
+    ) == [
+        ("front", 1, "stopped", 0, "n1", 1),
+        ("heavy", 1, "stopped", 0, None, 2),
+    ]
+    assert database.sql("read", "select operator, checkpoint, buckets from spillway.operator_state order by 1") == [
+        ("bill", 0, 4),
+        ("light", 0, 8),
+        ("union", 0, 4),
+    ]
+    claims = [r[0] for r in database.sql("read", "select topic from spillway.topic_claim order by 1")]
+    dead = [f"taxi.{operator}.dead" for operator in ("union", "bill", "light")]
+    assert claims == sorted(["yellow", "taxi.union.bill", "taxi.union.light", "taxi.bill.out", "taxi.light.out", *dead])
+    again = apply(control, text=TAXI + "# only a comment\n")
+    assert (again.version, again.changed) == (1, False)
+    assert str(again) == "pipeline taxi is unchanged, version 1 stays in force"
+    assert database.sql("read", "select count(*) from spillway.pipeline_version") == [(1,)]
+
+
+def test_versions_and_what_they_restart(database: Database, control: Any) -> None:
+    apply(control)
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    changed = apply(control, ("jobs:bill", "jobs:bill2"))
+    assert (changed.version, [str(c) for c in changed.changes]) == (
+        2,
+        ["operator bill: function: jobs:bill → jobs:bill2 (restarts heavy)"],
+    )
+    versions = dict(database.sql("read", "select application, version from spillway.application"))
+    assert versions == {"front": 1, "heavy": 2}, "what does not change goes on running its version"
+    assert apply(control, ("priority: 2", "priority: 3")).version == 3
+    assert dict(database.sql("read", "select application, version from spillway.application")) == {"front": 1, "heavy": 3}
+    assert pipelines.load(control, "taxi", 1) == parse()
+    with pytest.raises(Refused, match=r"pipeline taxi has no version 9\."):
+        pipelines.load(control, "taxi", 9)
+
+
+def test_a_decided_node_survives_an_unrelated_apply(database: Database, control: Any) -> None:
+    apply(control)
+    database.sql("control", "update spillway.application set node = 'n2', executors = 3 where application = 'front'")
+    apply(control, ("jobs:bill", "jobs:bill2"))
+    assert database.sql("read", "select node, executors from spillway.application where application = 'front'") == [("n2", 3)]
+    apply(control, ("node: n1", "node: n3"))
+    assert database.sql("read", "select node, executors from spillway.application where application = 'front'") == [("n3", 3)]
+
+
+def test_vanished_application_must_be_stopped(database: Database, control: Any) -> None:
+    apply(control)
+    one = (
+        ("front: {operators: [union, light], node: n1}", "front: {operators: [union, light, bill]}"),
+        ("  heavy: {operators: [bill], executors: 2}\n", ""),
+    )
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    words = (
+        "application heavy is no longer declared but still runs: "
+        "stop it first with `spillway stop taxi --wait`, apply, and start it again."
+    )
+    with pytest.raises(Refused) as raised:
+        apply(control, *one)
+    assert str(raised.value) == words
+    launch(database, "heavy")
+    pipelines.set_desired(control, "taxi", "stopped", "tester")
+    with pytest.raises(Refused) as raised:
+        apply(control, *one)
+    assert str(raised.value) == words, "asked to stop, but its driver still beats"
+    launch(database, "heavy", "stopped")
+    assert apply(control, *one).version == 2
+    assert database.sql("read", "select application from spillway.application") == [("front",)]
+
+
+def test_moved_operator_needs_its_application_stopped(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front")
+    move = (("[union, light]", "[union]"), ("[bill]", "[bill, light]"))
+    with pytest.raises(Refused, match="operator light moves from application front, which still runs, to heavy"):
+        apply(control, *move)
+    database.sql("control", "update spillway.lease set released_at = now()")
+    assert apply(control, *move).version == 2
+
+
+def test_buckets_are_fixed_once_a_driver_ran(database: Database, control: Any) -> None:
+    apply(control)
+    other = ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 16")
+    assert apply(control, other).version == 2, "nothing ran yet: there is no checkpoint to contradict"
+    launch(database, "heavy", "stopped")
+    with pytest.raises(Refused) as raised:
+        apply(control)
+    assert str(raised.value) == (
+        "operator bill has its state in 16 buckets, fixed for the life of its checkpoint, and the file says 4: "
+        "keep `buckets: 16`, or give the operator another name, which starts it with empty state."
+    )
+    with pytest.raises(Refused, match="operator bill changes from aggregate to stateless, which its checkpoint does not allow"):
+        apply(control, ("kind: aggregate, buckets: 4", "buckets: 16"))
+    with pytest.raises(
+        Refused, match=r"edge union:light has 8 partitions and the file says 2, but Kafka cannot take partitions away"
+    ):
+        apply(control, other, ("{from: union, to: light}", "{from: union, to: light, partitions: 2}"))
+    assert apply(control, other, ('"jobs:union", buckets: 4', '"jobs:union", buckets: 6')).version == 3, (
+        "a stateless operator may change"
+    )
+    assert database.sql("read", "select max(version) from spillway.pipeline_version") == [(3,)]
+
+
+OTHER = """\
+pipeline: other
+operators:
+  f: {function: "jobs:f"}
+edges:
+  - {topic: TOPIC, to: f, shared: SHARED}
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "shared", "clash"),
+    [
+        ("yellow", "false", True),
+        ("yellow", "true", True),
+        ("weather", "false", True),
+        ("weather", "true", False),
+        ("taxi.bill.out", "true", True),
+        ("taxi.union.dead", "false", True),
+        ("elsewhere", "false", False),
+    ],
+)
+def test_claims(database: Database, control: Any, topic: str, shared: str, clash: bool) -> None:
+    apply(control)
+    text = OTHER.replace("TOPIC", topic).replace("SHARED", shared)
+    if not clash:
+        assert apply(control, text=text).version == 1
+        return
+    with pytest.raises(Refused) as raised:
+        apply(control, text=text)
+    assert str(raised.value).startswith(f"topic {topic} is claimed by pipeline other and by pipeline taxi: use another topic")
+    assert pipelines.names(control) == ["taxi"], "a refusal changes nothing"
+    pipelines.remove(control, "taxi", "tester")
+    assert apply(control, text=text).version == 1, "a removed pipeline frees its topics"
+
+
+def test_a_claim_is_given_up_with_the_version(control: Any) -> None:
+    apply(control)
+    text = OTHER.replace("TOPIC", "yellow").replace("SHARED", "false")
+    apply(control, ("topic: yellow", "topic: green"))
+    assert apply(control, text=text).version == 1
+
+
+def test_applied_at_the_same_time(database: Database, control: Any) -> None:
+    """Ten versions from ten connections: each is stored, and exactly one is in force."""
+    errors: list[BaseException] = []
+
+    def one(number: int) -> None:
+        conn = connect("control", dsn=database.dsn("control"))
+        try:
+            pipelines.apply(conn, replace(parse(), description=str(number)), "", "tester")
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            conn.close()
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == []
+    assert database.sql("read", "select count(*), max(version) from spillway.pipeline_version") == [(10, 10)]
+    assert pipelines.in_force(control, "taxi").version == 10  # type: ignore[union-attr]
+
+
+def test_remove_needs_a_stopped_pipeline(control: Any) -> None:
+    apply(control)
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    with pytest.raises(Refused, match=r"pipeline taxi still runs \(front, heavy\): stop it first"):
+        pipelines.remove(control, "taxi", "tester")
+    pipelines.set_desired(control, "taxi", "stopped", "tester")
+    pipelines.remove(control, "taxi", "tester")
+    assert pipelines.names(control) == []
+    assert apply(control).version == 2, "versions go on counting"
+
+
+def test_desired(database: Database, control: Any) -> None:
+    with pytest.raises(Refused, match=r"there is no pipeline taxi: none was applied yet, use `spillway topology apply FILE`\."):
+        pipelines.set_desired(control, "taxi", "running", "tester")
+    apply(control)
+    database.sql("control", "update spillway.application set attempts = 7")
+    assert pipelines.set_desired(control, "taxi", "running", "tester") is True
+    assert pipelines.set_desired(control, "taxi", "running", "tester") is False
+    assert database.sql("read", "select distinct desired, attempts from spillway.application") == [("running", 0)]
+    with pytest.raises(Refused, match=r"there is no pipeline taxy: did you mean taxi\?"):
+        pipelines.set_desired(control, "taxy", "running", "tester")
+    grown = apply(
+        control,
+        (
+            "  heavy: {operators: [bill], executors: 2}",
+            "  heavy: {operators: [bill], executors: 2}\n  more: {operators: [extra]}",
+        ),
+        ("edges:\n", "  extra: {function: 'jobs:x'}\nedges:\n  - {topic: x, to: extra}\n"),
+    )
+    assert grown.version == 2
+    assert database.sql("read", "select desired from spillway.application where application = 'more'") == [("running",)]
+
+
+# ---- keep ----
+
+
+def notifications(conn: Any, timeout_s: float = 5.0) -> list[str]:
+    deadline = time.monotonic() + timeout_s
+    while not conn.notifies and time.monotonic() < deadline:
+        select.select([conn], [], [], 0.2)
+        conn.poll()
+    return [n.payload for n in conn.notifies]
+
+
+def test_keep_is_heard_by_a_listening_job(database: Database, control: Any) -> None:
+    apply(control)
+    job = connect("job", dsn=database.dsn("job"), autocommit=True)
+    with job.cursor() as cursor:
+        cursor.execute("listen spillway_setting")
+    published = settings.set_keep(control, "taxi", "union:bill", 0.5, ttl_s=60, by="tester", reason="rush")
+    assert notifications(job) == ["taxi"]
+    with job.cursor() as cursor:
+        cursor.execute("select keep, decision_id, ttl_s, issued_by, reason from spillway.edge_setting")
+        assert cursor.fetchall() == [(0.5, published.decision_id, 60.0, "tester", "rush")]
+    job.close()
+    assert published.warning is None
+
+
+def test_stop_is_heard_by_a_listening_job(database: Database, control: Any) -> None:
+    apply(control)
+    job = connect("job", dsn=database.dsn("job"), autocommit=True)
+    with job.cursor() as cursor:
+        cursor.execute("listen spillway_application")
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    assert sorted(notifications(job)) == ["taxi/front", "taxi/heavy"]
+    job.close()
+
+
+def test_every_keep_has_its_decision_and_its_history(database: Database, control: Any) -> None:
+    apply(control)
+    ids = [settings.set_keep(control, "taxi", "union:light", k, by="tester").decision_id for k in (0.9, 0.8, 1.0)]
+    assert ids == sorted(set(ids))
+    assert database.sql("read", "select decision_id, keep from spillway.setting_history order by 1") == list(
+        zip(ids, (0.9, 0.8, 1.0), strict=True)
+    )
+
+
+def test_keep_below_a_floor_is_done_and_said(control: Any) -> None:
+    apply(control)
+    published = settings.set_keep(control, "taxi", "yellow:union", 0.4, by="tester", reason="drill")
+    assert published.warning == "query bill falls to accuracy 0.4, below its floor 0.5"
+    assert published.setting.reason == "drill; query bill falls to accuracy 0.4, below its floor 0.5"
+    both = settings.set_keep(control, "taxi", "union:light", 0.25, by="tester")
+    assert both.warning == (
+        "query bill falls to accuracy 0.4, below its floor 0.5; query light falls to accuracy 0.1, below its floor 0.2"
+    ), "keeps multiply along the way"
+
+
+@pytest.mark.parametrize(
+    ("edge", "keep", "ttl_s", "words"),
+    [
+        ("union:bill", 1.01, None, "keep 1.01 is outside [0, 1]: give the share of events to keep."),
+        ("union:bill", -0.1, None, "keep -0.1 is outside [0, 1]: give the share of events to keep."),
+        ("union:bill", float("nan"), None, "keep nan is outside [0, 1]: give the share of events to keep."),
+        (
+            "union:bil",
+            0.5,
+            None,
+            "pipeline taxi has no edge union:bil: its edges are yellow:union, weather:light, union:bill, union:light.",
+        ),
+        ("union:bill", 0.5, 0.0, "a time to live of 0 s is not possible: give more than 0 s, or none for a keep that stays."),
+    ],
+)
+def test_keep_that_is_refused(database: Database, control: Any, edge: str, keep: float, ttl_s: float | None, words: str) -> None:
+    apply(control)
+    with pytest.raises(Refused) as raised:
+        settings.set_keep(control, "taxi", edge, keep, ttl_s, "tester")
+    assert str(raised.value) == words
+    assert database.sql("read", "select count(*) from spillway.edge_setting") == [(0,)]
+
+
+def test_expired_keep_falls_back_as_declared(database: Database, control: Any) -> None:
+    apply(control)
+    for edge in ("union:bill", "union:light"):
+        settings.set_keep(control, "taxi", edge, 0.5, ttl_s=60, by="tester")
+    database.sql("control", "update spillway.edge_setting set issued_at = now() - interval '61 s'")
+    control.rollback()
+    keeps = settings.effective(parse(), settings.current(control, "taxi"))
+    assert keeps == {"yellow:union": 1.0, "weather:light": 1.0, "union:bill": 1.0, "union:light": 0.5}
+
+
+def test_clear(control: Any) -> None:
+    apply(control)
+    for edge in ("union:bill", "union:light", "yellow:union"):
+        settings.set_keep(control, "taxi", edge, 0.8, by="tester")
+    assert settings.clear(control, "taxi", "tester", "union:bill") == ["union:bill"]
+    assert settings.clear(control, "taxi", "tester") == ["yellow:union", "union:light"]
+    assert settings.clear(control, "taxi", "tester") == []
+    assert {s.keep for s in settings.current(control, "taxi").values()} == {1.0}
+    with pytest.raises(Refused, match="pipeline taxi has no edge x"):
+        settings.clear(control, "taxi", "tester", "x")
+
+
+def test_settings_of_a_removed_edge_go(control: Any) -> None:
+    apply(control)
+    settings.set_keep(control, "taxi", "yellow:union", 0.8, by="tester")
+    apply(control, ("topic: yellow", "topic: green"))
+    assert settings.current(control, "taxi") == {}
+
+
+# ---- events and status ----
+
+
+def test_events_tell_the_story(control: Any) -> None:
+    apply(control)
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    settings.set_keep(control, "taxi", "union:light", 0.5, ttl_s=30, by="tester", reason="why not")
+    told = events.recent(control)
+    assert [(e.kind, e.subject, e.text, e.actor) for e in told] == [
+        ("applied", None, "version 1 of pipeline taxi is in force (10 changes)", "tester"),
+        ("desired", None, "pipeline taxi should be running", "tester"),
+        ("keep", "union:light", "keep of union:light is 0.5 for 30 s: why not", "tester"),
+    ]
+    assert events.recent(control, after=told[1].id) == told[2:]
+    assert events.recent(control, limit=1) == told[2:]
+    assert events.recent(control, pipeline="other") == []
+
+
+def batch(database: Database, operator: str, edge: str, batch_id: int, keep: float, read: int, kept: int, ago_s: float) -> None:
+    at = f"now() - interval '{ago_s} s'"
+    database.sql(
+        "job",
+        "insert into spillway.batch_metric (pipeline, application, operator, checkpoint, batch_id, generation, "
+        f"started_at, ended_at, input_rows, batch_ms) values ('taxi', 'front', %s, 0, %s, 1, {at}, {at}, %s, 700)",
+        operator, batch_id, read,
+    )  # fmt: skip
+    database.sql(
+        "job",
+        "insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept, keep, "
+        f"keep_source, decision_id, lag_rows) values ('taxi', %s, %s, 0, %s, {at}, %s, %s, %s, 'setting', 3, 42)",
+        operator, edge, batch_id, read, kept, keep,
+    )  # fmt: skip
+
+
+def test_status_without_anything(control: Any) -> None:
+    assert status(control) == []
+
+
+def test_status_before_the_first_start(control: Any) -> None:
+    apply(control)
+    (taxi,) = status(control)
+    front = taxi.applications[0]
+    assert (taxi.desired, front.state, front.heartbeat_age_s, taxi.settled) == ("stopped", "never started", None, True)
+    assert {o.accuracy for o in front.operators} == {None}, "nothing measured is nothing known"
+    assert {e.keep for e in front.edges} == {None}
+
+
+def test_status_of_a_running_pipeline(database: Database, control: Any) -> None:
+    apply(control)
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    launch(database, "front")
+    settings.set_keep(control, "taxi", "yellow:union", 0.5, by="tester")
+    batch(database, "union", "yellow:union", 6, 1.0, 9000, 9000, 200)
+    batch(database, "union", "yellow:union", 7, 0.5, 1000, 500, 10)
+    batch(database, "union", "yellow:union", 8, 0.5, 2000, 1000, 5)
+    batch(database, "light", "union:light", 3, 1.0, 600, 600, 5)
+    batch(database, "light", "weather:light", 3, 1.0, 10, 10, 5)
+    control.rollback()
+    (taxi,) = status(control, "taxi")
+    front, heavy = taxi.applications
+    assert (front.state, front.generation, heavy.state, taxi.settled) == ("running", 1, "never started", False)
+    assert front.heartbeat_age_s is not None
+    assert front.heartbeat_age_s < 5
+    union = next(o for o in front.operators if o.operator == "union")
+    assert (union.batch_id, union.batch_ms, union.rows_per_s, union.accuracy) == (8, 700, 100.0, 0.5)
+    light = next(o for o in front.operators if o.operator == "light")
+    assert (light.accuracy, light.floor, light.priority) == (0.5, 0.2, 1)
+    yellow = next(e for e in front.edges if e.edge == "yellow:union")
+    assert (yellow.keep_set, yellow.keep, yellow.keep_source, yellow.kept_share, yellow.lag_rows) == (
+        0.5,
+        0.5,
+        "setting",
+        0.5,
+        42,
+    )
+    assert status(control, "nothing") == []
+
+
+def test_status_of_silent_relaunched_and_dead_drivers(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front")
+    database.sql("job", "update spillway.heartbeat set at = now() - interval '20 s'")
+    launch(database, "heavy", "failed")
+    database.sql("control", "update spillway.application set generation = 2 where application = 'heavy'")
+    control.rollback()
+    assert [a.state for a in status(control)[0].applications] == ["silent", "launched"]
+    launch(database, "heavy", "failed", generation=2)
+    control.rollback()
+    assert [(a.state, a.settled) for a in status(control)[0].applications] == [("silent", False), ("failed", True)]

@@ -1,0 +1,98 @@
+"""Databases on a real Postgres with the four roles."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg2
+import pytest
+from spillway.embedded import Stack
+from spillway.embedded.state import load_secrets
+from spillway.store.environment import ROLES
+from spillway.store.migrate import migrate
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Database:
+    name: str
+    address: str
+    secrets: dict[str, str]
+
+    def dsn(self, role: str) -> str:
+        user = "postgres" if role == "admin" else f"spillway_{role}"
+        return f"postgresql://{user}:{quote(self.secrets['postgres' if role == 'admin' else user])}@{self.address}/{self.name}"
+
+    def connect(self, role: str) -> Any:
+        return psycopg2.connect(self.dsn(role), connect_timeout=5)
+
+    def sql(self, role: str, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        connection = self.connect(role)
+        try:
+            with connection, connection.cursor() as cursor:
+                cursor.execute(text, parameters or None)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def environ(self) -> dict[str, str]:
+        return {f"SPILLWAY_DSN_{role.upper()}": self.dsn(role) for role in ROLES}
+
+
+@dataclass(frozen=True)
+class Server:
+    address: str
+    secrets: dict[str, str]
+
+    def create(self) -> Database:
+        name = f"store_test_{next(_numbers)}"
+        admin = psycopg2.connect(Database("postgres", self.address, self.secrets).dsn("admin"), connect_timeout=5)
+        admin.autocommit = True
+        try:
+            with admin.cursor() as cursor:
+                cursor.execute(f"create database {name} owner spillway_owner")
+        finally:
+            admin.close()
+        return Database(name, self.address, self.secrets)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Postgres of its own, so that no other test sees what is done to it."""
+    home: Path = tmp_path_factory.mktemp("store")
+    stack = Stack(home, services=("postgres",))
+    with stack:
+        yield Server(f"127.0.0.1:{stack.state()['ports']['postgres']}", load_secrets(stack.layout))
+    stack.clean()
+
+
+@pytest.fixture
+def empty(server: Server) -> Database:
+    """A database without Spillway's schema."""
+    return server.create()
+
+
+@pytest.fixture(scope="session")
+def migrated(server: Server) -> Database:
+    """A database with the schema, for tests that leave no rows."""
+    database = server.create()
+    migrate(database.dsn("owner"))
+    return database
+
+
+@pytest.fixture
+def database(migrated: Database) -> Database:
+    """The migrated database without a row of an earlier test."""
+    tables = migrated.sql(
+        "owner",
+        "select string_agg(format('spillway.%I', c.relname), ', ') from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = 'spillway' and c.relkind in ('r', 'p') and not c.relispartition and c.relname <> 'partitioned_table'",
+    )[0][0]
+    migrated.sql("owner", f"truncate {tables} restart identity cascade; alter sequence spillway.decision_id restart")
+    return migrated
