@@ -1,0 +1,1 @@
+"""Shared by tests and benches that run real pipelines."""

@@ -1,0 +1,214 @@
+"""A real pipeline on the embedded services: apply, converge as the DAG does, feed, read what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg2
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spillway.act.launch.standalone import StandaloneLauncher
+from spillway.act.streams import converge
+from spillway.embedded import Stack
+from spillway.policy import Policy
+from spillway.store import pipelines, settings
+from spillway.topology import check_text
+
+
+def until(what: Callable[[], Any], timeout_s: float, message: str, every_s: float = 0.5) -> Any:
+    """Waits until `what` returns something true, and returns it."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = what()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:.0f} s: {message}")
+        time.sleep(every_s)
+
+
+class Line:
+    """One pipeline. A thread converges every `every_s` seconds, in the place of spillway_streams."""
+
+    def __init__(self, stack: Stack, yaml: str, every_s: float = 3.0) -> None:
+        self.stack, self.env = stack, stack.env
+        pipeline, problems = check_text(yaml)
+        assert pipeline is not None, "\n".join(str(p) for p in problems)
+        self.pipeline, self._every_s = pipeline, every_s
+        self.errors: list[str] = []
+        self._stopping = threading.Event()
+        with self.db() as connection:
+            pipelines.apply(connection, pipeline, yaml, "test")
+        self.admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"]})
+        there = self.admin.list_topics(timeout=10).topics
+        external = {e.topic: e.partitions for e in pipeline.edges if e.producer is None and e.topic not in there}
+        for future in self.admin.create_topics([NewTopic(t, n) for t, n in external.items()]).values() if external else ():
+            future.result()
+        self._thread = threading.Thread(target=self._converge, daemon=True)
+
+    def __enter__(self) -> Line:
+        with self.db() as connection:
+            pipelines.set_desired(connection, self.pipeline.name, "running", "test")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(Exception):
+            self.stop()
+        self._stopping.set()
+        self._thread.join(20)
+
+    @contextlib.contextmanager
+    def db(self, role: str = "CONTROL") -> Iterator[Any]:
+        connection = psycopg2.connect(self.env[f"SPILLWAY_DSN_{role}"], connect_timeout=3)
+        try:
+            yield connection
+            connection.commit()
+        finally:
+            connection.close()
+
+    def sql(self, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        with self.db("READ") as connection, connection.cursor() as cursor:
+            cursor.execute(text, parameters)
+            return cursor.fetchall()
+
+    def _converge(self) -> None:
+        environment = {**os.environ, **self.env, "SPARK_LOCAL_IP": "127.0.0.1"}
+        policy = Policy(backoff_first_s=1.0, backoff_most_s=5.0)
+        while not self._stopping.wait(self._every_s):
+            try:
+                with self.db() as connection:
+                    converge(connection, StandaloneLauncher.from_environment(environment), policy)
+            except Exception as error:  # a service is away on purpose: the next pass finds it
+                self.errors.append(f"{type(error).__name__}: {error}")
+
+    # -- steering
+
+    def keep(self, edge: str, value: float, ttl_s: float | None = None) -> int:
+        with self.db() as connection:
+            return settings.set_keep(
+                connection, self.pipeline.name, edge, value, ttl_s=ttl_s, by="test", reason="by hand"
+            ).decision_id
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        with self.db() as connection:
+            pipelines.set_desired(connection, self.pipeline.name, "stopped", "test")
+        until(lambda: not self.drivers(), timeout_s, "the drivers end")
+
+    def running(self) -> bool:
+        rows = self.sql(
+            "select a.application from spillway.application a left join spillway.heartbeat h using (pipeline, application, generation) "
+            "where a.pipeline = %s and (h.state is distinct from 'running' or h.at < now() - interval '8 s')",
+            self.pipeline.name,
+        )
+        return not rows
+
+    # -- processes
+
+    def _processes(self, wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.Error):
+                if wanted(process.info["cmdline"] or []) and process.environ().get("SPILLWAY_HOME") == str(
+                    self.stack.layout.home
+                ):
+                    found.append(process)
+        return found
+
+    def drivers(self) -> list[psutil.Process]:
+        """JVM and Python process of every driver of this pipeline."""
+        name = self.pipeline.name
+        return self._processes(lambda c: any(a.endswith("spark_jobs/run.py") for a in c) and "--pipeline" in c and name in c)
+
+    def executors(self) -> list[psutil.Process]:
+        apps = {
+            r[0] for r in self.sql("select distinct spark_app from spillway.heartbeat where pipeline = %s", self.pipeline.name)
+        }
+        return self._processes(lambda c: "--app-id" in c and "--executor-id" in c and c[c.index("--app-id") + 1] in apps)
+
+    def kill(self, processes: list[psutil.Process], number: int = signal.SIGKILL) -> int:
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return len(processes)
+
+    # -- events
+
+    def produce(self, topic: str, events: list[tuple[bytes | None, bytes]]) -> None:
+        """Delivers every event exactly once, or fails."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.env["SPILLWAY_KAFKA"],
+                "enable.idempotence": True,
+                "linger.ms": 10,
+                "delivery.timeout.ms": 60000,
+                "log_level": 0,
+            }
+        )
+        failed: list[str] = []
+        for key, value in events:
+            producer.produce(topic, value, key, on_delivery=lambda e, _: failed.append(str(e)) if e else None)
+            producer.poll(0)
+        assert producer.flush(60) == 0 and not failed, failed[:3]
+
+    def consume(self, topic: str, committed: bool = True) -> list[tuple[int, int, bytes | None, bytes]]:
+        """(partition, offset, key, value) of every committed record, or of every record at all."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.env["SPILLWAY_KAFKA"],
+                "group.id": "test-reader",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        rows, ended, deadline = [], set(), time.monotonic() + 60
+        while len(ended) < len(partitions):
+            assert time.monotonic() < deadline, f"reading {topic} does not end"
+            for message in consumer.consume(5000, timeout=1.0):
+                if message.error() is None:
+                    rows.append((message.partition(), message.offset(), message.key(), message.value()))
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    ended.add(message.partition())
+        consumer.close()
+        return rows
+
+    def records(self, topic: str) -> list[dict[str, Any]]:
+        return [json.loads(value) for *_, value in self.consume(topic)]
+
+    def end_offsets(self, topic: str) -> int:
+        consumer = Consumer({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "group.id": "test-offsets"})
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        total = sum(consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions)
+        consumer.close()
+        return total
+
+    def caught_up(self, edge: str) -> bool:
+        """The newest batch on the edge ended at the end of its topic, as the topic is now."""
+        topic = next(e.topic for e in self.pipeline.edges if e.name == edge)
+        rows = self.sql(
+            "select distinct on (partition) partition, end_offset from spillway.partition_metric where pipeline = %s and edge = %s "
+            "order by partition, batch_id desc",
+            self.pipeline.name,
+            edge,
+        )
+        return bool(rows) and sum(r[1] for r in rows) >= self.end_offsets(topic)
+
+
+def driver_log(stack: Stack) -> str:
+    """The end of every driver's log, for a failed test's report."""
+    logs = sorted(Path(stack.layout.home).rglob("driver-*/stderr"), key=lambda p: p.stat().st_mtime)
+    return "\n".join(f"== {p.parent.name}\n" + "\n".join(p.read_text(errors="replace").splitlines()[-15:]) for p in logs[-3:])

@@ -1,0 +1,34 @@
+"""Operators of the pipelines that the tests run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def slow_pass(df: DataFrame, pause_s: float = 0.02) -> DataFrame:
+    """Every row as it is, with a pause per Arrow batch, so that the sink's transaction is open most of the time."""
+
+    def slow(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            time.sleep(pause_s)
+            yield batch
+
+    plain = df.select("n", "key", "lineage", "_src")
+    return plain.mapInArrow(slow, plain.schema)
+
+
+def plain_pass(df: DataFrame) -> DataFrame:
+    """Every row as it is, without `_src`: the sink has to shuffle by key."""
+    return df.select("n", "key", "lineage")
+
+
+def tally(df: DataFrame) -> DataFrame:
+    """Per key: how many rows, and a checksum over which ones."""
+    return df.groupBy("key").agg(
+        F.count(F.lit(1)).alias("rows"), F.sum("n").alias("total"), F.sum(F.xxhash64("lineage") % 1000003).alias("checksum")
+    )
