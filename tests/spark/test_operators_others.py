@@ -102,7 +102,8 @@ def test_a_late_view_is_not_counted_and_an_early_one_is_in_time(spark: SparkSess
 OPERATORS: dict[str, tuple[str, Callable[[DataFrame], DataFrame]]] = {
     "union": (
         "kafka_timestamp timestamp, tpep_pickup_datetime timestamp, tpep_dropoff_datetime timestamp, "
-        "lpep_pickup_datetime timestamp, lpep_dropoff_datetime timestamp, passenger_count int, trip_distance double, PULocationID int, DOLocationID int, "
+        "lpep_pickup_datetime timestamp, lpep_dropoff_datetime timestamp, passenger_count int, "
+        "trip_distance double, PULocationID int, DOLocationID int, "
         "fare_amount double, tip_amount double, total_amount double",
         taxi.union,
     ),

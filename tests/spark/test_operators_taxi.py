@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import datetime, timedelta
 
+import psutil
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -126,18 +126,19 @@ def test_heavy_finds_the_least_detour(spark: SparkSession) -> None:
 
 
 def test_heavy_cost_grows_with_work(spark: SparkSession) -> None:
-    rows = [(0, str(n), "yellow", NOON, NOON, 1 + n % 263, 1 + n * 7 % 263, 1.0, 1.0, 1.0, 1.0) for n in range(100)]
+    rows = [(0, str(n), "yellow", NOON, NOON, 1 + n % 263, 1 + n * 7 % 263, 1.0, 1.0, 1.0, 1.0) for n in range(200)]
     source = trips(spark, rows).coalesce(1).cache()
     source.count()
+    jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
 
-    def seconds(work: int) -> float:
-        begin = time.perf_counter()
+    def cpu_seconds(work: int) -> float:
+        before = sum(jvm.cpu_times()[:2])
         taxi.heavy(source, work=work).write.format("noop").mode("overwrite").save()
-        return time.perf_counter() - begin
+        return sum(jvm.cpu_times()[:2]) - before
 
-    seconds(800)
-    little, much = (min(seconds(work) for _ in range(2)) for work in (40, 800))
-    assert much > 3 * little
+    cpu_seconds(800)
+    little, much = (min(cpu_seconds(work) for _ in range(2)) for work in (20, 1000))
+    assert much > 4 * little
     source.unpersist()
 
 

@@ -116,9 +116,10 @@ class _Player:
             self.switch.at(self.scenario.duration_s)
         ran_s, cpu_s = time.monotonic() - began, time.process_time() - began_cpu
         missing = self._flush()
+        flushed_s = time.monotonic() - began
         self._end_second(second)
         self._close_second(wait_s=2.0)
-        return self._report(before, missing, ran_s, cpu_s)
+        return self._report(before, missing, (ran_s, flushed_s, cpu_s))
 
     def _play(self, tick: Tick, second: int, start_ms: int) -> None:
         self.lateness.append(tick.late_s)
@@ -194,7 +195,8 @@ class _Player:
             missing = self.sender.flush(0.5)
         return missing
 
-    def _report(self, before: dict[str, int], missing: int, ran_s: float, cpu_s: float) -> Report:
+    def _report(self, before: dict[str, int], missing: int, took: tuple[float, float, float]) -> Report:
+        ran_s, flushed_s, cpu_s = took
         after = self.broker.ends()
         problems = self.switch.finish()
         if self.sender.first_failure:
@@ -237,6 +239,7 @@ class _Player:
             scenario=self.scenario.name,
             asked_s=self.scenario.duration_s,
             ran_s=round(ran_s, 3),
+            flushed_s=round(flushed_s, 3),
             stopped_early=self.stop.is_set(),
             topics=tuple(reports),
             seconds=tuple(self.seconds),

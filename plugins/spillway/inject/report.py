@@ -52,6 +52,8 @@ class Report:
     scenario: str
     asked_s: float
     ran_s: float
+    flushed_s: float
+    """Until everything sent was acknowledged."""
     stopped_early: bool
     topics: tuple[TopicReport, ...]
     seconds: tuple[Second, ...]
