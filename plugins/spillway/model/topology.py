@@ -120,7 +120,7 @@ class Application:
     operators: tuple[str, ...]
     node: str | None = None
     executors: int = 1
-    slots: int = 2
+    slots: int = 1
     """Tasks one executor runs at a time."""
     driver_memory_mb: int = 512
     executor_memory_mb: int = 512

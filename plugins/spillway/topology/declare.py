@@ -329,7 +329,7 @@ def _application(name: str, raw: Any, operators: tuple[Operator, ...], problems:
         operators=members,
         node=section.text("node", None, "the tag of a node: a letter followed by up to 39 of a-z, 0-9 and _", NAME),
         executors=section.integer("executors", max(starts, default=1), 1, MOST_INSTANCES),
-        slots=section.integer("slots", 2, 1, 256),
+        slots=section.integer("slots", 1, 1, 256),
         driver_memory_mb=section.memory_mb("driver_memory", 512),
         executor_memory_mb=section.memory_mb("executor_memory", 512),
         conf=_conf(section),
