@@ -58,7 +58,7 @@ def find_python() -> str:
         raise Failure(f"SPILLWAY_PYTHON={demanded} is {is_}: give a Python 3.11, 3.12 or 3.13.")
     names = [sys.executable] + [f"python{major}.{minor}" for major, minor in WANTED] + ["python3", "python"]
     for name in names:
-        path = name if os.path.isabs(name) else shutil.which(name)
+        path = shutil.which(name)
         if path and version_of(path) in WANTED:
             return path
     raise Failure(
@@ -129,7 +129,7 @@ def explain(what: str, code: int, text: str) -> str:
         "tls",
     )
     if any(word in low for word in network):
-        return f"The package index cannot be reached while {what}: check the network (or the proxy and PIP_/UV_ settings) and run again."
+        return f"The package index cannot be reached while {what}: check the network or the proxy and run again."
     return f"{what[:1].upper() + what[1:]} failed with code {code}: the lines above say why."
 
 
@@ -147,7 +147,7 @@ def make() -> None:
     if pin is None:
         raise Failure(f"{LOCK} does not pin uv: run `make lock`.")
     uv = str(VENV / "bin" / "uv")
-    have = subprocess.run([uv, "--version"], stdout=subprocess.PIPE).stdout.decode() if os.path.exists(uv) else ""
+    have = subprocess.run([uv, "--version"], stdout=subprocess.PIPE).stdout.decode() if Path(uv).exists() else ""
     if pin.group(1) not in have.split():
         run(f"installing uv {pin.group(1)}", [str(inner), "-m", "pip", "install", "--quiet", "uv==" + pin.group(1)])
     into = ["--python", str(inner)]

@@ -128,7 +128,7 @@ def sweep(home: Path, recorded: Iterable[Identity]) -> int:
     mine = {p.pid for p in psutil.Process().parents()} | {os.getpid()}
     for _ in range(5):
         roots = [p for i in recorded if (p := i.process()) is not None] + marked(home)
-        ours = [p for p in family(roots) if p.pid not in mine and _lives(p)]
+        ours = [p for p in family(p for p in roots if p.pid not in mine) if p.pid not in mine and _lives(p)]
         if not ours:
             break
         count += len(ours)

@@ -145,7 +145,7 @@ SERVICES = (
         launch=api_launch,
         healthy=api_healthy,
         start_timeout_s=_TIMEOUT,
-        stop_timeout_s=15,
+        stop_timeout_s=3,
         stop_stage=1,
     ),
     Service(
