@@ -212,6 +212,7 @@ edges:
         ("weather", "true", False),
         ("taxi.bill.out", "true", True),
         ("taxi.union.dead", "false", True),
+        ("taxi_union.dead", "true", True),
         ("elsewhere", "false", False),
     ],
 )
@@ -223,7 +224,8 @@ def test_claims(database: Database, control: Any, topic: str, shared: str, clash
         return
     with pytest.raises(Refused) as raised:
         apply(control, text=text)
-    assert str(raised.value).startswith(f"topic {topic} is claimed by pipeline other and by pipeline taxi: use another topic")
+    claimed = topic.replace("taxi_", "taxi.")
+    assert str(raised.value).startswith(f"topic {claimed} is claimed by pipeline other and by pipeline taxi: use another topic")
     assert pipelines.names(control) == ["taxi"], "a refusal changes nothing"
     pipelines.remove(control, "taxi", "tester")
     assert apply(control, text=text).version == 1, "a removed pipeline frees its topics"

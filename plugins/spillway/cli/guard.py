@@ -63,8 +63,6 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if isinstance(error, StoreError | Failed):
         return str(error), 1
-    if type(error).__name__ == "EmbeddedError":
-        return str(error), 1
     detail = " ".join(str(error).split())
     return f"{type(error).__name__}: {detail or 'no detail'} (set {DEBUG}=1 to see where).", 1
 

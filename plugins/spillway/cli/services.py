@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from spillway.cli.guard import BadInput
+from spillway.cli.guard import BadInput, Failed
 
 ROOT = Path(__file__).resolve().parents[3]
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -87,6 +87,10 @@ def register(app: typer.Typer) -> None:
 
 
 def _embedded(argv: list[str]) -> None:
+    from spillway.embedded import EmbeddedError
     from spillway.embedded.__main__ import main
 
-    raise typer.Exit(main(argv))
+    try:
+        raise typer.Exit(main(argv))
+    except EmbeddedError as error:
+        raise Failed(str(error)) from error

@@ -30,8 +30,9 @@ def check(files: Files, as_json: Json = False, import_functions: Import = False)
     else:
         for file in checked.files:
             if p := file.pipeline:
-                count = f"{len(p.operators)} operators, {len(p.edges)} edges, {len(p.applications)} applications"
-                typer.echo(f"{file.file}: pipeline {p.name} is good ({count})")
+                parts = (("operator", p.operators), ("edge", p.edges), ("application", p.applications))
+                counted = ", ".join(_count(len(found), what) for what, found in parts)
+                typer.echo(f"{file.file}: pipeline {p.name} is good ({counted})")
         _print_problems(checked)
     if checked.problems:
         raise typer.Exit(2)
@@ -130,5 +131,8 @@ def _print_problems(checked: Checked) -> None:
     for problem in checked.problems:
         typer.echo(str(problem), err=True)
     if checked.problems:
-        count = len(checked.problems)
-        typer.echo(f"{count} problem{'s' if count > 1 else ''}", err=True)
+        typer.echo(_count(len(checked.problems), "problem"), err=True)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -9,20 +9,15 @@ from pathlib import Path
 from spillway.store.errors import NotConfigured
 
 ROLES = ("owner", "control", "job", "read")
+_CLONE = Path(__file__).resolve().parents[3]
 
 
 def home(environ: Mapping[str, str] | None = None) -> Path:
-    """The run folder: SPILLWAY_HOME, else `.spillway` of the repository this is called in, else of the current folder."""
+    """The run folder: SPILLWAY_HOME, else `.spillway` of the clone this code lies in, else of the current folder."""
     environ = os.environ if environ is None else environ
     if given := environ.get("SPILLWAY_HOME"):
-        return Path(given).expanduser()
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / ".spillway" / "env").is_file():
-            return folder / ".spillway"
-        if (folder / ".git").exists():
-            return folder / ".spillway"
-    return here / ".spillway"
+        return Path(given).expanduser().absolute()
+    return (_CLONE if (_CLONE / "sql").is_dir() else Path.cwd()) / ".spillway"
 
 
 def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:

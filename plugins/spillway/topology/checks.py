@@ -120,6 +120,11 @@ def written_topics(pipeline: Pipeline) -> dict[str, str]:
     return topics
 
 
+def same_to_kafka(topic: str) -> str:
+    """Kafka refuses a topic whose name differs from another's only by . and _."""
+    return topic.replace(".", "_")
+
+
 def claimed_topics(pipeline: Pipeline) -> tuple[str, ...]:
     """Topics only this pipeline may touch: all it writes, and external ones it does not share."""
     alone = [e.topic for e in pipeline.edges if e.producer is None and not e.shared]
@@ -135,9 +140,18 @@ def check_topics(declared: Declared, problems: Problems) -> None:
     pipeline = declared.pipeline
     uses: dict[str, str] = {}
 
+    looks: dict[str, str] = {}
+
     def use(topic: str, what: str, path: str, allowed: str) -> None:
         if topic in uses:
             problems.add(path, f"topic {topic} is already used by {uses[topic]}", allowed)
+        elif looks.setdefault(same_to_kafka(topic), topic) != topic:
+            twin = looks[same_to_kafka(topic)]
+            problems.add(
+                path,
+                f"Kafka cannot tell topic {topic} from topic {twin} of {uses[twin]}",
+                "names that differ in more than . and _",
+            )
         uses.setdefault(topic, what)
 
     names: dict[str, str | None] = {}
@@ -158,8 +172,7 @@ def check_topics(declared: Declared, problems: Problems) -> None:
             use(operator.output.topic, f"the output of {operator.name}", path, "a topic that nothing else in the pipeline uses")
     for operator in pipeline.operators:
         topic = pipeline.dead_letter_topic(operator.name)
-        if topic in uses:
-            use(topic, "", f"operators.{operator.name}", f"leave {topic} to the dead letters of {operator.name}")
+        use(topic, f"the dead letters of {operator.name}", f"operators.{operator.name}", f"leave {topic} to the dead letters")
 
 
 def check_together(files: Sequence[tuple[Declared, Problems]]) -> None:
@@ -183,9 +196,11 @@ def check_together(files: Sequence[tuple[Declared, Problems]]) -> None:
 
 def clashes(a: Pipeline, b: Pipeline) -> tuple[str, ...]:
     """Topics that both pipelines touch and at least one wants for itself."""
-    claims_a, claims_b = set(claimed_topics(a)), set(claimed_topics(b))
-    touched_a, touched_b = claims_a | set(shared_topics(a)), claims_b | set(shared_topics(b))
-    return tuple(sorted((claims_a & touched_b) | (claims_b & touched_a)))
+    claims_a, claims_b = set(claimed_topics(a)), {same_to_kafka(t) for t in claimed_topics(b)}
+    touched_a, touched_b = claims_a | set(shared_topics(a)), claims_b | {same_to_kafka(t) for t in shared_topics(b)}
+    return tuple(
+        sorted({t for t in claims_a if same_to_kafka(t) in touched_b} | {t for t in touched_a if same_to_kafka(t) in claims_b})
+    )
 
 
 def _path_of(declared: Declared, topic: str) -> str:

@@ -41,7 +41,7 @@ def run(*args: str) -> tuple[int, str, str]:
 def test_check_good() -> None:
     assert run("topology", "check", "good.yaml") == (
         0,
-        "good.yaml: pipeline demo is good (1 operators, 1 edges, 1 applications)\n",
+        "good.yaml: pipeline demo is good (1 operator, 1 edge, 1 application)\n",
         "",
     )
 
@@ -49,7 +49,7 @@ def test_check_good() -> None:
 def test_check_bad() -> None:
     code, out, err = run("topology", "check", "bad.yaml", "good.yaml", "none.yaml")
     assert code == 2
-    assert out == "good.yaml: pipeline demo is good (1 operators, 1 edges, 1 applications)\n"
+    assert out == "good.yaml: pipeline demo is good (1 operator, 1 edge, 1 application)\n"
     assert err.splitlines() == [
         "bad.yaml:5: edges[0].to: unknown operator 'cuont' (did you mean count?); allowed: count",
         "none.yaml:1: no such file; allowed: the path of a YAML file",
@@ -164,9 +164,9 @@ ENVIRON = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
 
 
 def spillway(*args: str, cwd: Path, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "spillway.cli", *args]
+    command, environ = [sys.executable, "-m", "spillway.cli", *args], ENVIRON | {"SPILLWAY_HOME": str(cwd)}
     return subprocess.run(
-        command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=cwd, env=ENVIRON, timeout=60, check=False
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=cwd, env=environ, timeout=60, check=False
     )
 
 

@@ -25,15 +25,18 @@ def test_the_file_fills_what_is_not_set(tmp_path: Path) -> None:
     assert dsn("job", given) == "postgresql://a=b"
 
 
-def test_home_is_found_from_below_and_stops_at_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_that_of_the_clone_wherever_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / ".spillway", "SPILLWAY_KAFKA=another run\n")
+    monkeypatch.chdir(tmp_path)
+    assert home({}) == Path(__file__).resolve().parents[3] / ".spillway"
+    assert home({"SPILLWAY_HOME": "here"}) == tmp_path / "here"
+
+
+def test_home_without_a_clone_is_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillway.store.environment._CLONE", tmp_path / "site-packages")
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / ".spillway", "SPILLWAY_KAFKA=x\n")
-    repository = tmp_path / "clone"
-    (repository / ".git").mkdir(parents=True)
-    (repository / "deep" / "er").mkdir(parents=True)
-    monkeypatch.chdir(repository / "deep" / "er")
-    assert home({}) == repository / ".spillway", "another clone's services are not ours"
-    write(repository / ".spillway", "SPILLWAY_KAFKA=y\n")
-    assert require("SPILLWAY_KAFKA", {}) == "y"
+    assert require("SPILLWAY_KAFKA", {}) == "x"
 
 
 def test_missing_variable(tmp_path: Path) -> None:

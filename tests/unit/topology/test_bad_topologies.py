@@ -136,6 +136,11 @@ def test_two_pipelines_claim_a_topic(tmp_path: Path, topic: str, shared: str) ->
     ]
 
 
+def test_two_pipelines_claim_topics_kafka_cannot_tell_apart(tmp_path: Path) -> None:
+    (words,) = two(tmp_path, "taxi.bill_out", "true")
+    assert words.startswith("b.yaml:5: edges[0].topic: topic taxi.bill_out is claimed by pipeline other and by taxi (a.yaml);")
+
+
 def test_two_pipelines_share_a_topic(tmp_path: Path) -> None:
     good = GOOD.replace("starting: latest", "starting: latest, shared: true")
     assert two(tmp_path, "taxi.yellow", "true", good=good) == []

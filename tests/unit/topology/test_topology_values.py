@@ -10,6 +10,7 @@ import pytest
 from spillway.model.topology import Delivery, Output, Parallelism, Pipeline, Query, Shed, Silent, SinkType
 from spillway.topology import check_files, check_text, diff
 from spillway.topology.ddl import DdlError, columns
+from spillway.topology.declare import APPLICATION, EDGE, OPERATOR, OUTPUT, PIPELINE
 from spillway.topology.diff import restarts
 from topology_worlds import GOOD, as_document, random_pipeline
 
@@ -180,3 +181,16 @@ def test_bad_ddl(ddl: str, message: str) -> None:
     with pytest.raises(DdlError) as raised:
         columns(ddl)
     assert str(raised.value) == message
+
+
+def test_the_reference_names_every_field() -> None:
+    text = (ROOT / "docs" / "topology.md").read_text(encoding="utf-8")
+    for field in {*PIPELINE, *OPERATOR, *EDGE, *APPLICATION}:
+        assert f"`{field}`" in text, field
+    for field in OUTPUT:
+        assert f"{field}: " in text, field
+
+
+def test_the_example_of_the_reference_is_good() -> None:
+    text = (ROOT / "docs" / "topology.md").read_text(encoding="utf-8")
+    assert check_text(text.split("```yaml\n")[1].split("```")[0])[1] == []
