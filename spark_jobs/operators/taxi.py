@@ -57,7 +57,7 @@ def light(df: DataFrame) -> DataFrame:
     )
 
 
-def heavy(df: DataFrame, work: int = 400) -> DataFrame:
+def heavy(df: DataFrame, work: int = 100) -> DataFrame:
     """The landmark that lies best on the way of each trip (TDSnk2): the least great-circle detour over `work` landmarks.
 
     Costs two great-circle distances per landmark and trip, computed in the executor; CPU time is proportional to `work`.

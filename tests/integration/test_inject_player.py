@@ -11,6 +11,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
@@ -21,7 +23,10 @@ from spillway.inject.broker import Broker, PlayError
 from spillway.inject.player import PlayOptions, play
 from spillway.inject.profiles import Constant
 from spillway.inject.report import Second
-from spillway.inject.scenario import Scenario, TopicLoad
+from spillway.inject.scenario import PipelineRun, Scenario, TopicLoad
+from spillway.store import session
+from spillway.store.pipelines import apply, remove
+from spillway.topology import check_text
 
 pytestmark = pytest.mark.integration
 
@@ -145,6 +150,45 @@ def test_another_writer_is_noticed(stack: Stack) -> None:
     report = play(scenario(topic, rate=100, seconds=2), bootstrap)
     other.join()
     assert report.problems == (f"Topic {topic} grew by 250 events and 200 were delivered: others wrote to it too.",)
+
+
+PIPELINE = """
+pipeline: {name}
+operators:
+  echo: {{function: "builtins:print"}}
+edges:
+  - {{topic: {topic}, to: echo, partitions: 4}}
+"""
+
+
+def test_pipelines_are_asked_to_run_and_to_stop_when_their_time_comes(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap, topic = stack.env["SPILLWAY_KAFKA"], topic_name()
+    monkeypatch.setenv("SPILLWAY_DSN_CONTROL", stack.env["SPILLWAY_DSN_CONTROL"])
+    name = f"injected_{os.getpid()}"
+    text = PIPELINE.format(name=name, topic=topic)
+    pipeline, problems = check_text(text)
+    assert pipeline is not None, problems
+    wish = replace(scenario(topic, rate=100, seconds=2), pipelines=(PipelineRun(name=name, start_at_s=0.5, stop_at_s=1.5),))
+    with pytest.raises(PlayError, match=f"The scenario's pipelines cannot be started: there is no pipeline {name}"):
+        play(wish, bootstrap)
+    with session("control") as connection:
+        apply(connection, pipeline, text, "test")
+    began = datetime.now(UTC)
+    report = play(wish, bootstrap)
+    assert report.ok, report.problems
+    with session("control") as connection:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "select at, actor, text from spillway.event where pipeline = %s and kind = 'desired' order by at", (name,)
+            )
+            rows = cursor.fetchall()
+        remove(connection, name, "test")
+    assert [(actor, said) for _, actor, said in rows] == [
+        ("scenario test", f"pipeline {name} should be running"),
+        ("scenario test", f"pipeline {name} should be stopped"),
+    ]
+    assert (rows[0][0] - began).total_seconds() >= 0.5
+    assert (rows[1][0] - rows[0][0]).total_seconds() >= 0.8
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

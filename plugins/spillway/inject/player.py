@@ -37,6 +37,8 @@ class PlayOptions:
     buffer_messages: int = BUFFER_MESSAGES
     delivery_timeout_s: float = 120.0
     """How long an event may wait for a broker that is away."""
+    connect_timeout_s: float = 10.0
+    """How long the broker may take to answer at the start."""
     start_ms: int | None = None
     """Time inside the events at the start of the scenario, in epoch milliseconds; None: now. Fix it for the same bytes."""
 
@@ -73,7 +75,7 @@ class _Player:
         self.scenario, self.options, self.stop = scenario, options, stop
         self.on_second = on_second
         self.broker = Broker(bootstrap)
-        partitions = self.broker.ensure_topics({t.topic: t.partitions for t in scenario.topics})
+        partitions = self.broker.ensure_topics({t.topic: t.partitions for t in scenario.topics}, options.connect_timeout_s)
         self.sender = Sender(
             bootstrap,
             partitions=partitions,
@@ -270,10 +272,11 @@ def main_play(
     bootstrap: str | None = None,
     as_json: bool = False,
     quiet: bool = False,
+    options: PlayOptions | None = None,
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """`spillway play FILE`: a line per second on stderr, the report on stdout (`as_json`: one JSON object)."""
+    """`spillway inject FILE`: a line per second on stderr, the report on stdout (`as_json`: one JSON object)."""
     out, err = out or sys.stdout, err or sys.stderr
     stop = threading.Event()
 
@@ -286,7 +289,8 @@ def main_play(
     try:
         scenario = load(path)
         with stop_on_signals(stop):
-            report = play(scenario, bootstrap or _bootstrap(), on_second=None if quiet else show, stop_event=stop)
+            on_second = None if quiet else show
+            report = play(scenario, bootstrap or _bootstrap(), on_second=on_second, stop_event=stop, options=options)
     except (ScenarioError, PlayError) as error:
         print(error, file=err)
         return 1

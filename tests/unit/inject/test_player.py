@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from spillway.inject.player import main_play
+from spillway.inject.player import PlayOptions, main_play
 from spillway.inject.report import Report, Second, TopicReport, second_table
 
 FILE = "name: x\nduration: 1s\ntopics: {t: {events: points, rate: 10}}\n"
@@ -20,7 +20,7 @@ def test_an_absent_broker_is_one_sentence(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nothing can answer there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         err = io.StringIO()
-        assert main_play(tmp_path / "x.yaml", bootstrap=address, err=err) == 1
+        assert main_play(tmp_path / "x.yaml", bootstrap=address, options=PlayOptions(connect_timeout_s=1), err=err) == 1
     assert err.getvalue() == f"No Kafka broker answers at {address}: start it (`make up`) or check SPILLWAY_KAFKA.\n"
 
 
