@@ -1,44 +1,19 @@
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg2
 import pytest
 
-REPO = Path(__file__).resolve().parents[2]
-Run = Callable[..., dict[str, Any]]
-
-
-def environment(home: Path, metadata: str, **more: str) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SPILLWAY_"))}
-    return {
-        **inherited,
-        "PYTHONPATH": f"{REPO / 'plugins'}:{REPO}",
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__DAGS_FOLDER": str(REPO / "dags"),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPO / "plugins"),
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": metadata,
-        **more,
-    }
-
-
-def call(env: dict[str, str], *arguments: str) -> dict[str, Any]:
-    command = [sys.executable, str(REPO / "tests" / "support" / "dags.py"), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
+from tests.support.airflow_process import REPO, call, environment
 
 
 @pytest.fixture(scope="session")
-def parsed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     home = tmp_path_factory.mktemp("airflow_parse")
     return call(environment(home, f"sqlite:///{home}/none.db"), "parse", str(REPO / "dags"))
 
@@ -74,8 +49,3 @@ def airflow(stack: Any, metadata: str, tmp_path_factory: pytest.TempPathFactory)
     )
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=120)
     return env
-
-
-@pytest.fixture(scope="session")
-def dag_test(airflow: dict[str, str]) -> Run:
-    return lambda dag_id, **more: call({**airflow, **more}, "test", str(REPO / "dags"), dag_id)

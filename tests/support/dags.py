@@ -1,14 +1,26 @@
-"""Run as a program of its own, because Airflow reads its settings once, when it is imported: `python dags.py parse|test FOLDER …`."""
+"""What is to be done inside Airflow's process: `python dags.py parse FOLDER`, `python dags.py test FOLDER DAG …`."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-HEAVY = ("pyspark", "pandas", "numpy", "psycopg2", "great_expectations", "confluent_kafka", "requests", "psutil", "scipy", "networkx")
+HEAVY = (
+    "pyspark",
+    "pandas",
+    "numpy",
+    "psycopg2",
+    "great_expectations",
+    "confluent_kafka",
+    "requests",
+    "psutil",
+    "scipy",
+    "networkx",
+)
 
 
 def parse(folder: Path) -> dict[str, Any]:
@@ -49,12 +61,19 @@ def bag(folder: Path) -> dict[str, Any]:
     return {"errors": found.import_errors, "dags": dags}
 
 
-def test(folder: Path, dag_id: str) -> dict[str, Any]:
+def test(folder: Path, *steps: str) -> list[dict[str, Any]]:
+    """Runs DAGs one after the other (only the first costs seconds); NAME=value sets a variable in between."""
     from airflow.dag_processing.dagbag import DagBag
 
-    dag = DagBag(dag_folder=str(folder)).dags[dag_id]
-    run = dag.test()
-    return {"state": str(run.state), "tasks": {ti.task_id: str(ti.state) for ti in run.get_task_instances()}}
+    dags, told = DagBag(dag_folder=str(folder)).dags, []
+    for step in steps:
+        name, assigned, value = step.partition("=")
+        if assigned:
+            os.environ[name] = value
+            continue
+        run = dags[name].test()
+        told.append({"state": str(run.state), "tasks": {ti.task_id: str(ti.state) for ti in run.get_task_instances()}})
+    return told
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def test_declared_java_options_and_class_paths_are_added_not_replaced():
 
 def test_identity_memory_state_and_ports():
     properties = spark_properties(replace(SPEC, driver_memory_mb=600, executor_memory_mb=700), CLUSTER)
+    state = "spark.sql.streaming.stateStore."
     expected = {
         "spark.app.name": "spillway:taxi:heavy:4",
         "spark.spillway.store": "7f3a",
@@ -74,8 +75,8 @@ def test_identity_memory_state_and_ports():
         "spark.executor.memory": "700m",
         "spark.ui.port": "0",
         "spark.port.maxRetries": "0",
-        "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        f"{state}providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        f"{state}rocksdb.changelogCheckpointing.enabled": "true",
     }
     assert {k: properties[k] for k in expected} == expected
 
@@ -88,7 +89,11 @@ def test_the_quick_file_manager_is_for_local_checkpoints_only():
 
 def test_a_driver_listens_on_the_one_address_of_a_single_machine_and_else_where_spark_chooses():
     local = cluster_from({"SPARK_LOCAL_IP": "127.0.0.1"}, "spark://m:1")
-    assert spark_properties(SPEC, local)["spark.driver.host"] == spark_properties(SPEC, local)["spark.driver.bindAddress"] == "127.0.0.1"
+    assert (
+        spark_properties(SPEC, local)["spark.driver.host"]
+        == spark_properties(SPEC, local)["spark.driver.bindAddress"]
+        == "127.0.0.1"
+    )
     assert "spark.driver.host" not in spark_properties(SPEC, CLUSTER)
 
 

@@ -9,7 +9,6 @@ import time
 
 import psutil
 import pytest
-
 from spillway.act.launch import DriverStatus, LaunchRefused, LaunchSpec
 from spillway.act.launch.conf import Cluster
 from spillway.act.launch.local import LocalLauncher

@@ -8,7 +8,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-
 from spillway.act.launch import DriverStatus, Found, LauncherUnreachable, LaunchRefused, LaunchSpec, launcher_from
 from spillway.act.launch.conf import Cluster, standalone
 from spillway.act.launch.standalone import StandaloneLauncher
@@ -68,8 +67,16 @@ def test_the_submission(master):
         "appResource": "file:///app/run.py",
         "mainClass": "org.apache.spark.deploy.SparkSubmit",
         "appArgs": [
-            "--master", MASTER, "/app/run.py", "--pipeline", "taxi", "--application", "heavy", "--generation", "4",
-        ],  # fmt: skip
+            "--master",
+            MASTER,
+            "/app/run.py",
+            "--pipeline",
+            "taxi",
+            "--application",
+            "heavy",
+            "--generation",
+            "4",
+        ],
         "environmentVariables": {},
         "sparkProperties": {**standalone(SPEC, Cluster(master=MASTER)), "spark.submit.deployMode": "cluster"},
     }
@@ -77,7 +84,6 @@ def test_the_submission(master):
 
 def test_the_version_is_the_one_that_is_installed():
     import pyspark
-
     from spillway.act.launch.standalone import SPARK_VERSION
 
     assert pyspark.__version__ == SPARK_VERSION
@@ -93,7 +99,8 @@ def test_a_refusal_is_told_in_the_masters_words(master):
     ("said", "status"),
     [
         ("SUBMITTED", DriverStatus.PENDING), ("RUNNING", DriverStatus.RUNNING), ("FINISHED", DriverStatus.FINISHED),
-        ("KILLED", DriverStatus.FAILED), ("FAILED", DriverStatus.FAILED), ("ERROR", DriverStatus.FAILED), (None, DriverStatus.UNKNOWN),
+        ("KILLED", DriverStatus.FAILED), ("FAILED", DriverStatus.FAILED), ("ERROR", DriverStatus.FAILED),
+        (None, DriverStatus.UNKNOWN),
     ],
 )  # fmt: skip
 def test_states(master, said, status):

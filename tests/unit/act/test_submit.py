@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-
 from spillway.act.launch import DriverStatus, Found, LauncherUnreachable, LaunchRefused, LaunchSpec
 from spillway.act.launch.conf import Cluster, kubernetes, yarn
 from spillway.act.launch.submit import KubernetesLauncher, YarnLauncher, submit_launcher
@@ -119,7 +118,14 @@ def test_a_kubernetes_that_does_not_answer_is_unreachable():
 
 @pytest.fixture
 def resource_manager():
-    apps = {"application_1_1": {"id": "application_1_1", "name": "spillway:taxi:heavy:4", "state": "RUNNING", "finalStatus": "UNDEFINED"}}
+    apps = {
+        "application_1_1": {
+            "id": "application_1_1",
+            "name": "spillway:taxi:heavy:4",
+            "state": "RUNNING",
+            "finalStatus": "UNDEFINED",
+        }
+    }
     seen: list[tuple[str, str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 
 import psycopg2
 import pytest
-
 from spillway.observe.agent import Directory, executor_rows, main, node_rows, topic_rows
 from spillway.observe.buffer import Buffer, Writer
 from spillway.observe.node import Nodes, NodeSample, parse_nodes

@@ -6,7 +6,6 @@ import sys
 import time
 
 import pytest
-
 from spillway.observe.processes import EXECUTOR, Processes, Role, node_of, role_of
 
 # As they are on a worker of Spark 4.2.0, shortened in the middle.
@@ -67,7 +66,18 @@ def test_cpu_of_an_executor_and_of_the_python_workers_it_starts():
     meter = Processes({f"node-{me}": frozenset(range(os.cpu_count() or 1)), "other": frozenset()})
     environment = {**os.environ, "SPILLWAY_NODE": f"node-{me}"}
     meter.measure(1.0)
-    command = [sys.executable, "-c", PARENT, "0.3", BUSY + "time.sleep(60)", EXECUTOR, "--executor-id", "7", "--app-id", f"app-{me}"]
+    command = [
+        sys.executable,
+        "-c",
+        PARENT,
+        "0.3",
+        BUSY + "time.sleep(60)",
+        EXECUTOR,
+        "--executor-id",
+        "7",
+        "--app-id",
+        f"app-{me}",
+    ]
     child = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
         role = Role(executor="7", spark_app=f"app-{me}")
