@@ -48,24 +48,24 @@ class Directory:
     """spillway:pipeline:application:generation → spark_app"""
 
 
-def executor_rows(usages: Iterable[Usage], directory: Directory, at: datetime, window_s: float) -> list[Row]:
+def executor_rows(usages: Iterable[Usage], directory: Directory, at: datetime) -> list[Row]:
     """Rows of executor_cpu. A driver that has not said its application id yet goes by its name."""
     found = []
     for usage in usages:
         name = usage.role.name
         app = usage.role.spark_app or directory.spark_app.get(name or "", name or "")
         pipeline, application = tuple(name.split(":")[1:3]) if name else directory.owner.get(app, (None, None))
-        values = (usage.node, app, usage.role.executor, pipeline, application, at, usage.cpu_pct, usage.rss_bytes, window_s)
+        values = (usage.node, app, usage.role.executor, pipeline, application, at, usage.cpu_pct, usage.rss_bytes, usage.window_s)
         found.append(("executor_cpu", values))
     return found
 
 
-def node_rows(samples: Iterable[NodeSample], usages: Sequence[Usage], at: datetime, window_s: float) -> list[Row]:
+def node_rows(samples: Iterable[NodeSample], usages: Sequence[Usage], at: datetime) -> list[Row]:
     found = []
     for s in samples:
         own = sum(u.cpu_pct for u in usages if u.node == s.node)
         measured = (s.cores, s.cpu_pct, own, s.load1, s.mem_used, s.mem_total, s.net_rx_bps, s.net_tx_bps)
-        found.append(("node_metric", (s.node, at, *measured, window_s)))
+        found.append(("node_metric", (s.node, at, *measured, s.window_s)))
     return found
 
 
@@ -141,19 +141,20 @@ def run(environ: Mapping[str, str], policy: Policy, stop: threading.Event) -> No
         ",".join(nodes),
     )
     surroundings = Surroundings(buffer, environ.get("SPILLWAY_KAFKA"), policy.agent_interval_s, stop)
-    processes, node_meter = Processes(nodes), Nodes(nodes)
-    processes.measure(1.0)
+    processes = Processes(nodes, time.monotonic())
+    processes.rescan()
+    last = time.monotonic()
+    processes.measure(last)  # what was used before the first window is nobody's
+    node_meter = Nodes(nodes, last)
     writer.start()
     surroundings.start()
-    last = time.monotonic()
     log.info("Measuring %s every %g s.", ", ".join(nodes), policy.agent_interval_s)
     while not stop.wait(max(0.0, last + policy.agent_interval_s - time.monotonic())):
-        now = time.monotonic()
-        window_s, last = now - last, now
-        at = datetime.now(UTC)
-        usages = processes.measure(window_s)
-        buffer.add(executor_rows(usages, surroundings.directory, at, window_s))
-        buffer.add(node_rows(node_meter.measure(window_s), usages, at, window_s))
+        processes.rescan()
+        last, at = time.monotonic(), datetime.now(UTC)
+        usages = processes.measure(last)
+        buffer.add(executor_rows(usages, surroundings.directory, at))
+        buffer.add(node_rows(node_meter.measure(last), usages, at))
         writer.wake()
     writer.end(timeout_s=5.0)
 

@@ -20,6 +20,7 @@ class NodeSample:
     mem_total: int
     net_rx_bps: float
     net_tx_bps: float
+    window_s: float
 
 
 def parse_nodes(environment: Mapping[str, str], cores: int) -> dict[str, frozenset[int]]:
@@ -56,16 +57,20 @@ def parse_nodes(environment: Mapping[str, str], cores: int) -> dict[str, frozens
 
 
 class Nodes:
-    def __init__(self, nodes: Mapping[str, frozenset[int]]) -> None:
+    """Times are those of a monotonic clock, taken right before the call: counters and window must span the same time."""
+
+    def __init__(self, nodes: Mapping[str, frozenset[int]], now_s: float) -> None:
         self._nodes = nodes
+        self._at_s = now_s
         self._busy = _busy_s()
         self._net = psutil.net_io_counters()
 
-    def measure(self, window_s: float) -> list[NodeSample]:
+    def measure(self, now_s: float) -> list[NodeSample]:
         """Since the last call. Network is the machine's: nodes that share one show the same."""
         busy, before = _busy_s(), self._busy
         net, sent = psutil.net_io_counters(), self._net
-        self._busy, self._net = busy, net
+        window_s = now_s - self._at_s
+        self._busy, self._net, self._at_s = busy, net, now_s
         memory, load = psutil.virtual_memory(), os.getloadavg()[0]
         return [
             NodeSample(
@@ -77,6 +82,7 @@ class Nodes:
                 mem_total=memory.total,
                 net_rx_bps=max(0, net.bytes_recv - sent.bytes_recv) * 8 / window_s,
                 net_tx_bps=max(0, net.bytes_sent - sent.bytes_sent) * 8 / window_s,
+                window_s=window_s,
             )
             for name, own in self._nodes.items()
         ]

@@ -35,6 +35,7 @@ class Usage:
     node: str
     cpu_pct: float
     rss_bytes: int
+    window_s: float
 
 
 @dataclass(slots=True)
@@ -83,18 +84,20 @@ def node_of(environment: Mapping[str, str], cores: Sequence[int], nodes: Mapping
 class Processes:
     """Keeps the processes it knows and looks closer only at new ones."""
 
-    def __init__(self, nodes: Mapping[str, frozenset[int]]) -> None:
+    def __init__(self, nodes: Mapping[str, frozenset[int]], now_s: float) -> None:
         self._nodes = nodes
+        self._at_s = now_s
         self._roots: dict[int, _Tracked] = {}
         self._root_of: dict[int, int] = {}
         self._settled: set[int] = set()
 
-    def measure(self, window_s: float) -> list[Usage]:
-        """Usage since the last call; a process that is new since then counts from its start."""
-        self._rescan()
+    def measure(self, now_s: float) -> list[Usage]:
+        """Usage since the last call; a process that is new since then counts from its start. `now_s`: monotonic, right before."""
+        window_s, self._at_s = now_s - self._at_s, now_s
         return [self._usage(tracked, window_s) for tracked in self._roots.values()]
 
-    def _rescan(self) -> None:
+    def rescan(self) -> None:
+        """Looks for processes that came and went. Takes a moment: to be done before the clock is read for `measure`."""
         alive = set(psutil.pids())
         for pid in self._root_of.keys() - alive:
             root = self._root_of.pop(pid)
@@ -145,7 +148,7 @@ class Processes:
             total = times.user + times.system
             used += max(0.0, total - tracked.cpu_s.get(pid, 0.0))
             tracked.cpu_s[pid] = total
-        return Usage(role=tracked.role, node=tracked.node, cpu_pct=100.0 * used / window_s, rss_bytes=rss)
+        return Usage(role=tracked.role, node=tracked.node, cpu_pct=100.0 * used / window_s, rss_bytes=rss, window_s=window_s)
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 import psycopg2
@@ -14,14 +15,14 @@ NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
 def usage(role: Role, cpu: float = 50.0, node: str = "n1") -> Usage:
-    return Usage(role=role, node=node, cpu_pct=cpu, rss_bytes=1000)
+    return Usage(role=role, node=node, cpu_pct=cpu, rss_bytes=1000, window_s=5.0)
 
 
 def test_executors_get_the_owner_their_driver_told():
     directory = Directory({"app-1": ("taxi", "heavy")}, {"spillway:taxi:heavy:4": "app-1"})
     rows = executor_rows(
         [usage(Role(executor="3", spark_app="app-1")), usage(Role(executor="driver", name="spillway:taxi:heavy:4"))],
-        directory, NOON, 5.0,
+        directory, NOON,
     )  # fmt: skip
     assert rows == [
         ("executor_cpu", ("n1", "app-1", "3", "taxi", "heavy", NOON, 50.0, 1000, 5.0)),
@@ -32,16 +33,18 @@ def test_executors_get_the_owner_their_driver_told():
 def test_what_is_not_known_yet_is_missing_not_guessed():
     [executor, driver] = executor_rows(
         [usage(Role(executor="3", spark_app="app-9")), usage(Role(executor="driver", name="spillway:taxi:heavy:5"))],
-        Directory(), NOON, 5.0,
+        Directory(), NOON,
     )  # fmt: skip
     assert executor[1][1:5] == ("app-9", "3", None, None)
     assert driver[1][1:5] == ("spillway:taxi:heavy:5", "driver", "taxi", "heavy")
 
 
 def test_a_nodes_own_share_is_that_of_its_processes():
-    sample = NodeSample(node="n1", cores=1, cpu_pct=90, load1=2, mem_used=1, mem_total=2, net_rx_bps=3, net_tx_bps=4)
+    sample = NodeSample(
+        node="n1", cores=1, cpu_pct=90, load1=2, mem_used=1, mem_total=2, net_rx_bps=3, net_tx_bps=4, window_s=5.0
+    )
     usages = [usage(Role(executor="1", spark_app="a"), 30), usage(Role(executor="2", spark_app="a"), 25, node="n2")]
-    assert node_rows([sample], usages, NOON, 5.0) == [("node_metric", ("n1", NOON, 1, 90, 30.0, 2, 1, 2, 3, 4, 5.0))]
+    assert node_rows([sample], usages, NOON) == [("node_metric", ("n1", NOON, 1, 90, 30.0, 2, 1, 2, 3, 4, 5.0))]
 
 
 def test_end_offsets_become_rows():
@@ -49,10 +52,16 @@ def test_end_offsets_become_rows():
     assert rows == [("topic_metric", ("t", 2, NOON, 77))]
 
 
-def test_a_node_is_measured_on_its_cores():
-    [sample] = Nodes({"n1": frozenset({0})}).measure(1.0)
-    assert sample.cores == 1
-    assert sample.cpu_pct >= 0
+def test_a_node_is_measured_on_its_cores_and_never_above_them():
+    meter = Nodes({"n1": frozenset({0})}, time.monotonic())
+    for _ in range(3):
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            pass
+        [sample] = meter.measure(time.monotonic())
+        assert sample.cores == 1
+        assert 0 <= sample.cpu_pct <= 106, "a tick of the system is 2 % of this window"
+        assert 0.5 <= sample.window_s < 5
     assert 0 < sample.mem_used < sample.mem_total
 
 

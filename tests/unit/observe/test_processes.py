@@ -63,9 +63,14 @@ PARENT = BUSY + "import subprocess\nsubprocess.Popen([sys.executable, '-c', sys.
 
 def test_cpu_of_an_executor_and_of_the_python_workers_it_starts():
     me = os.getpid()
-    meter = Processes({f"node-{me}": frozenset(range(os.cpu_count() or 1)), "other": frozenset()})
+    meter = Processes({f"node-{me}": frozenset(range(os.cpu_count() or 1)), "other": frozenset()}, time.monotonic())
+
+    def measure():
+        meter.rescan()
+        return meter.measure(time.monotonic())
+
     environment = {**os.environ, "SPILLWAY_NODE": f"node-{me}"}
-    meter.measure(1.0)
+    measure()
     command = [
         sys.executable,
         "-c",
@@ -84,13 +89,14 @@ def test_cpu_of_an_executor_and_of_the_python_workers_it_starts():
         used, deadline = 0.0, time.monotonic() + 30
         while used < 0.6 and time.monotonic() < deadline:
             time.sleep(0.2)
-            used += sum(u.cpu_pct * 0.01 for u in meter.measure(1.0) if u.role == role)
+            used += sum(u.cpu_pct / 100 * u.window_s for u in measure() if u.role == role)
         assert 0.6 <= used < 1.5
-        [idle] = [u for u in meter.measure(1.0) if u.role == role]
+        time.sleep(0.5)
+        [idle] = [u for u in measure() if u.role == role]
         assert idle.cpu_pct < 20
         assert idle.rss_bytes > 10_000_000
         assert idle.node == f"node-{me}"
     finally:
         os.killpg(child.pid, 9)
         child.wait()
-    assert [u for u in meter.measure(1.0) if u.role == role] == []
+    assert [u for u in measure() if u.role == role] == []
