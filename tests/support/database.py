@@ -52,24 +52,31 @@ class Server:
 
     def create(self) -> Database:
         name = f"store_test_{next(_numbers)}"
-        admin = psycopg2.connect(Database("postgres", self.address, self.secrets).dsn("admin"), connect_timeout=5)
-        admin.autocommit = True
-        try:
-            with admin.cursor() as cursor:
-                cursor.execute(f"create database {name} owner spillway_owner")
-        finally:
-            admin.close()
+        self.admin(f"create database {name} owner spillway_owner")
         return Database(name, self.address, self.secrets)
+
+    def admin(self, *statements: str) -> None:
+        conn = Database("postgres", self.address, self.secrets).connect("admin")
+        conn.autocommit = True
+        try:
+            with conn.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+        finally:
+            conn.close()
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(run_root: Path) -> Iterator[Server]:
     """A Postgres of its own, so that no other test sees what is done to it."""
-    home: Path = tmp_path_factory.mktemp("store")
-    stack = Stack(home, services=("postgres",))
-    with stack:
-        yield Server(f"127.0.0.1:{stack.state()['ports']['postgres']}", load_secrets(stack.layout))
-    stack.clean()
+    stack = Stack(run_root / "store", services=("postgres",))
+    try:
+        stack.up()
+        server = Server(f"127.0.0.1:{stack.state()['ports']['postgres']}", load_secrets(stack.layout))
+        server.admin("alter system set fsync = off", "select pg_reload_conf()")  # no row here has to survive a power cut
+        yield server
+    finally:
+        stack.clean()
 
 
 @pytest.fixture
