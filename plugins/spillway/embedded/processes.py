@@ -17,7 +17,7 @@ import psutil
 
 # Only the supervisor sets this variable, so a shell in which somebody exported SPILLWAY_HOME is never taken for ours.
 MARK = "SPILLWAY_EMBEDDED"
-LAUNCH = Path(__file__).with_name("launch.py")
+BECOME = Path(__file__).with_name("become.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def spawn(
     if cpus := list(cpus):
         options += ["--cpus", ",".join(map(str, cpus))]
     if options:
-        command = [sys.executable, "-I", "-S", str(LAUNCH), *options, "--", *command]
+        command = [sys.executable, "-I", "-S", str(BECOME), *options, "--", *command]
     with log.open("ab") as out:
         return subprocess.Popen(
             list(command), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True

@@ -224,4 +224,4 @@ class Runner:
 
 
 def _complaint(line: str) -> bool:
-    return any(word in line for word in ("FATAL", "ERROR", "Exception", "Error:", "error:", "rror occurred"))
+    return any(word in line for word in ("FATAL", "PANIC", "ERROR", "Exception", "Error:", "error:", "rror occurred"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from spillway.embedded.config import HOST, REPO, Layout, package_dir, stack
 from spillway.embedded.errors import EmbeddedError
-from spillway.embedded.processes import LAUNCH
+from spillway.embedded.processes import BECOME
 from spillway.embedded.services.base import Context, Launch, Service
 
 
@@ -34,7 +34,7 @@ def server_user() -> tuple[int, int] | None:
 def as_user(user: tuple[int, int] | None, *command: str) -> list[str]:
     if user is None:
         return list(command)
-    return [sys.executable, "-I", "-S", str(LAUNCH), "--user", f"{user[0]}:{user[1]}", "--", *command]
+    return [sys.executable, "-I", "-S", str(BECOME), "--user", f"{user[0]}:{user[1]}", "--", *command]
 
 
 def can(user: tuple[int, int] | None, *command: str) -> bool:
@@ -88,7 +88,9 @@ def binaries(layout: Layout) -> Path:
 
 def data_folder(layout: Layout) -> Path:
     """Where the data lie: in the run folder if the server's user can get there."""
-    user = server_user()
+    user, away = server_user(), outside(layout) / "postgres"
+    if away.exists():
+        return away
     if user is None or can(user, "sh", "-c", f'cd "{layout.data}"'):
         return layout.data / "postgres"
     return make_outside(layout) / "postgres"
