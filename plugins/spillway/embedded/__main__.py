@@ -43,12 +43,16 @@ class Follow:
 
 def up(stack: Stack) -> int:
     stack.up(Follow())
-    env = stack.env
-    if "airflow-api" in stack.state()["services"]:
-        print(f"Airflow  {env['SPILLWAY_AIRFLOW']}  user {stack.airflow_login[0]}  password {stack.airflow_login[1]}")
-    print(f"Spark    {env['SPILLWAY_SPARK_UI']}  (master {env['SPILLWAY_SPARK_MASTER']})")
-    print(f"Kafka    {env['SPILLWAY_KAFKA']}")
-    print(f"Postgres port {stack.state()['ports']['postgres']}, roles in {stack.layout.env}")
+    env, running = stack.env, stack.state()["services"]
+    if "airflow-api" in running:
+        user, password = stack.airflow_login
+        print(f"Airflow  {env['SPILLWAY_AIRFLOW']}  user {user}  password {password}")
+    if "spark-master" in running:
+        print(f"Spark    {env['SPILLWAY_SPARK_UI']}  (master {env['SPILLWAY_SPARK_MASTER']})")
+    if "kafka" in running:
+        print(f"Kafka    {env['SPILLWAY_KAFKA']}")
+    if "postgres" in running:
+        print(f"Postgres port {running['postgres']['port']}, roles in {stack.layout.env}")
     return 0
 
 
