@@ -15,6 +15,7 @@ from tests.support.airflow_process import REPO, call
 
 pytestmark = [pytest.mark.dags, pytest.mark.integration]
 NOWHERE = "AIRFLOW_CONN_SPILLWAY_CONTROL=postgres://nobody:x@127.0.0.1:1/none"
+BLOCKED = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN=airflow-db-not-allowed:///"  # as a worker leaves it for its tasks
 TODAY = datetime.now(UTC).date()
 
 
@@ -45,7 +46,7 @@ def ran(stack, airflow, metadata):
     (logs / "attempt=1.log").write_text("old")
     for path in (logs / "attempt=1.log", logs):
         os.utime(path, (0, 0))
-    steps = ("spillway_streams", "spillway_housekeeping", NOWHERE, "spillway_streams")
+    steps = ("spillway_streams", BLOCKED, "spillway_housekeeping", NOWHERE, "spillway_streams")
     streams, housekeeping, away = call(airflow, "test", str(REPO / "dags"), *steps)
     return SimpleNamespace(
         streams=streams, housekeeping=housekeeping, away=away, old=old, logs=logs,

@@ -8,7 +8,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from spillway.act.launch import DriverStatus, Found, LauncherUnreachable, LaunchRefused, LaunchSpec, launcher_from
+from spillway.act.launch import DriverStatus, Found, LauncherUnreachable, LaunchRefused, LaunchSpec, Sighting, launcher_from
 from spillway.act.launch.conf import Cluster, standalone
 from spillway.act.launch.standalone import StandaloneLauncher
 
@@ -19,7 +19,7 @@ MASTER = "spark://127.0.0.1:7077"
 @pytest.fixture
 def master():
     """Answers as a master and its worker do (shapes recorded from Spark 4.2.0)."""
-    state = SimpleNamespace(url=MASTER, accepts=True, drivers=[], logs={}, states={}, posted=[], code=200)
+    state = SimpleNamespace(url=MASTER, accepts=True, drivers=[], logs={}, states={}, posted=[], code=200, worker_page=None)
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def answer(self) -> None:
@@ -28,7 +28,7 @@ def master():
             path, _, query = self.path.partition("?")
             content: object
             if path == "/json/":
-                worker = {"id": "worker-1", "webuiaddress": state.here}
+                worker = {"id": "worker-1", "webuiaddress": state.worker_page or state.here}
                 content = {"url": state.url, "workers": [worker], "activedrivers": state.drivers, "status": "ALIVE"}
             elif path == "/log/":
                 driver = query.split("driverId=")[1].split("&")[0]
@@ -136,6 +136,12 @@ def test_drivers_are_found_by_the_launch_command_in_their_logs(master):
     sighting = master.launcher.find("7f3a")
     assert sighting.found == (Found(handle="ours", name="spillway:taxi:heavy:4"),)
     assert sighting.unidentified == 2
+
+
+def test_a_worker_that_does_not_answer_hides_names_only(master):
+    master.worker_page = "http://127.0.0.1:1"
+    master.drivers = [{"id": "a", "worker": "worker-1"}, {"id": "b", "worker": "worker-1"}]
+    assert master.launcher.find("7f3a") == Sighting(unidentified=2)
 
 
 def test_the_environment_is_checked():

@@ -82,13 +82,18 @@ class StandaloneLauncher:
         self._call("POST", f"{self._rest}/v1/submissions/kill/{handle}")
 
     def find(self, store: str) -> Sighting:
-        """The master does not tell the name of a driver; the worker that runs it has it in the head of the driver's log."""
+        """The master does not tell the name of a driver; the worker that runs it has it in the head of the driver's log.
+
+        A worker that does not answer hides its drivers' names, and nothing else: the other applications are not to wait for it.
+        """
         master = self._master()
         pages = {w["id"]: w["webuiaddress"] for w in master["workers"]}
         found, unidentified = [], 0
         for driver in master["activedrivers"]:
             page = pages.get(driver.get("worker"))
             head = self._log_head(page, driver["id"]) if page else None
+            if head is None:
+                pages.pop(driver.get("worker"), None)
             if not head:
                 unidentified += 1
             elif (name := name_in(head, store)) is not None:
@@ -96,12 +101,13 @@ class StandaloneLauncher:
         return Sighting(found=tuple(found), unidentified=unidentified)
 
     def _log_head(self, page: str, driver: str) -> str | None:
+        """Empty when nothing is written yet, None when the worker does not answer."""
         query = {"driverId": driver, "logType": "stderr", "offset": "0", "byteLength": str(LAUNCH_COMMAND_BYTES)}
         try:
             answer = self._http.get(f"{page}/log/", params=query, timeout=TIMEOUT_S)
-        except requests.RequestException as error:
-            raise LauncherUnreachable(f"The Spark worker at {page} does not answer: {error}.") from error
-        return answer.text if answer.ok and "Launch Command:" in answer.text else None
+        except requests.RequestException:
+            return None
+        return answer.text if answer.ok and "Launch Command:" in answer.text else ""
 
     def _identify(self) -> None:
         """A master that took over the address must not be given our drivers: Spark itself would not notice."""
