@@ -212,13 +212,13 @@ class OperatorQuery:
             by_source=by is WrittenBy.SOURCE,
             client_conf=dict(self.site.client_conf),
         )
-        return _task(kafka_sink.write_partition, sink)
+        return sink_task(kafka_sink.write_partition, sink)
 
     def _postgres_task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
         output = self.operator.output
         assert output is not None and output.table is not None
         name = writer_id(self.site.pipeline.name, self.operator.name, self.state.checkpoint)
-        return _task(postgres_sink.write_partition, PostgresSink(writer_id=name, table=output.table, keys=output.keys))
+        return sink_task(postgres_sink.write_partition, PostgresSink(writer_id=name, table=output.table, keys=output.keys))
 
     def _make_sweeper(self, topics: Topics) -> Sweeper:
         pipeline, operator, checkpoint = self.site.pipeline, self.operator, self.state.checkpoint
@@ -242,7 +242,7 @@ class OperatorQuery:
         )
 
 
-def _task(write: Callable[..., int], sink: KafkaSink | PostgresSink) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def sink_task(write: Callable[..., int], sink: KafkaSink | PostgresSink) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """The function each task runs over its rows. Its epoch is the batch id, which Spark hands to tasks as a local property."""
 
     def part(batches: Iterator[Any]) -> Iterator[Any]:

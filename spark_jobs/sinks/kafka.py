@@ -38,6 +38,10 @@ PRODUCER_CONF: dict[str, str | int | bool] = {
     "log_level": 2,
 }
 _CACHE_IDLE_S = 300.0
+SPANNING = (
+    "a task of {} holds rows of several source partitions, so a replay could lose or double them; drop the _src column in the "
+    "operator, so that its rows are shuffled by key, or do not merge partitions"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +166,7 @@ def write_partition(sink: KafkaSink, epoch: int, partition_id: int, batches: Ite
             if source is not None:
                 span = pc.min_max(batch.column("_src"))
                 if span["min"] != source or span["max"] != source:
-                    raise RuntimeError(
-                        f"a task of {sink.writer_id} holds rows of several source partitions, so a replay could lose or "
-                        "double them; drop the _src column in the operator (its rows are then shuffled by key) or do not merge partitions"
-                    )
+                    raise RuntimeError(SPANNING.format(sink.writer_id))
             for topic in sink.topics:
                 producer.send(topic, batch.column("key"), batch.column("value"), ANY_PARTITION)
             rows += batch.num_rows

@@ -11,8 +11,8 @@ import threading
 import time
 
 import pytest
-
 from spillway.embedded import Stack
+
 from tests.support.line import Line, driver_log, until
 
 YAML = """
@@ -165,7 +165,7 @@ def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
             assert not lost and not doubled, f"{topic}: {len(lost)} lost, {len(doubled)} doubled: {list(doubled.items())[:5]}"
             assert seen.keys() == source.keys()
 
-        # The kills have hit open transactions: what they aborted is still in the log, for readers that do not ask for committed rows.
+        # The kills have hit open transactions: what they aborted is still in the log for readers of uncommitted rows.
         assert sum(len(line.consume(t, committed=False)) for t in ("kills.slow.by_source", "kills.by_source.out")) > 2 * ROWS
 
         rows: collections.Counter[str] = collections.Counter()

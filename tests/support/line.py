@@ -16,7 +16,6 @@ import psutil
 import psycopg2
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-
 from spillway.act.launch.standalone import StandaloneLauncher
 from spillway.act.streams import converge
 from spillway.embedded import Stack
@@ -106,12 +105,11 @@ class Line:
         until(lambda: not self.drivers(), timeout_s, "the drivers end")
 
     def running(self) -> bool:
-        rows = self.sql(
-            "select a.application from spillway.application a left join spillway.heartbeat h using (pipeline, application, generation) "
-            "where a.pipeline = %s and (h.state is distinct from 'running' or h.at < now() - interval '8 s')",
-            self.pipeline.name,
-        )
-        return not rows
+        waiting = """
+            select a.application from spillway.application a
+            left join spillway.heartbeat h using (pipeline, application, generation)
+            where a.pipeline = %s and (h.state is distinct from 'running' or h.at < now() - interval '8 s')"""
+        return not self.sql(waiting, self.pipeline.name)
 
     # -- processes
 
@@ -200,8 +198,8 @@ class Line:
         """The newest batch on the edge ended at the end of its topic, as the topic is now."""
         topic = next(e.topic for e in self.pipeline.edges if e.name == edge)
         rows = self.sql(
-            "select distinct on (partition) partition, end_offset from spillway.partition_metric where pipeline = %s and edge = %s "
-            "order by partition, batch_id desc",
+            "select distinct on (partition) partition, end_offset from spillway.partition_metric "
+            "where pipeline = %s and edge = %s order by partition, batch_id desc",
             self.pipeline.name,
             edge,
         )

@@ -1,0 +1,191 @@
+"""The shedder's plan and its arithmetic, on a real Spark session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from spillway.model.settings import Effective
+from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline, Shed
+
+from spark_jobs.runtime.plan import shed_and_parse, to_records
+from spark_jobs.runtime.shed import encode, property_name, shed
+from spark_jobs.runtime.writers import WrittenBy, written_by
+
+ROWS = 40_000
+
+
+def raw(spark: SparkSession, rows: int = ROWS) -> DataFrame:
+    """Kafka's columns, without Kafka."""
+    return spark.range(rows).select(
+        F.col("id").cast("string").cast("binary").alias("key"),
+        F.to_json(F.struct(F.col("id").alias("n"))).cast("binary").alias("value"),
+        F.lit("t").alias("topic"),
+        (F.col("id") % 4).cast("int").alias("partition"),
+        F.col("id").alias("offset"),
+        F.current_timestamp().alias("timestamp"),
+        F.lit(0).alias("timestampType"),
+    )
+
+
+def edge(shed_by: Shed = Shed.RANDOM, utility: str | None = None, producer: str | None = None) -> Edge:
+    return Edge(name="t:op", topic="t", producer=producer, consumer="op", partitions=4, shed=shed_by, utility=utility)
+
+
+def pipeline(schema: str | None = "n bigint not null", *, lineage: bool = True, producer: str | None = None) -> Pipeline:
+    return Pipeline(
+        name="p",
+        lineage=lineage,
+        operators=(Operator(name="op", function="m:f", kind=Kind.STATELESS, schema=schema),),
+        edges=(edge(producer=producer),),
+        applications=(Application(name="op", operators=("op",)),),
+    )
+
+
+@pytest.fixture
+def keep(spark: SparkSession) -> Iterator[Any]:
+    name = property_name("p", "t:op")
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+
+    def set_keep(value: float, decision: int = 1) -> None:
+        system.setProperty(name, encode(Effective(keep=value, decision_id=decision, source="setting")))
+
+    yield set_keep
+    system.clearProperty(name)
+
+
+def stream(spark: SparkSession, folder: Path) -> DataFrame:
+    """Kafka's columns as a stream of files."""
+    schema = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+
+@pytest.mark.spark
+def test_the_keep_is_folded_on_the_driver_for_every_batch(spark: SparkSession, tmp_path: Path, keep: Any) -> None:
+    """Each batch's plan holds a LocalTableScan under the subquery and no call into the JVM's properties; the value changes."""
+    source = tmp_path / "in"
+    frame = raw(spark, 4000).drop("timestampType")
+    frame.write.parquet(str(source))
+    shed_frame = shed(spark, stream(spark, source), "p", edge()).observe("seen", F.count(F.lit(1)).alias("kept"))
+    keep(0.5)
+    query = shed_frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "ck")).start()
+    try:
+        query.processAllAvailable()
+        plan = query._jsq.explainInternal(False)
+        assert "LocalTableScan" in plan and "Subquery" in plan, plan
+        assert "java_method" not in plan and "getProperty" not in plan and "System" not in plan, plan
+        keep(0.0)
+        frame.write.mode("append").parquet(str(source))
+        query.processAllAvailable()
+        keep(1.0)
+        frame.write.mode("append").parquet(str(source))
+        query.processAllAvailable()
+        done = [p for p in query.recentProgress if p["numInputRows"]]
+        read = [p["numInputRows"] for p in done]
+        kept = [p["observedMetrics"]["seen"]["kept"] for p in done]
+        third = len(done) // 3
+        assert 0.4 < sum(kept[:third]) / sum(read[:third]) < 0.6
+        assert sum(kept[third : 2 * third]) == 0
+        assert kept[2 * third :] == read[2 * third :]
+    finally:
+        query.stop()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("value", [0.0, 0.1, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("by", [Shed.RANDOM, Shed.BY_KEY])
+def test_the_kept_share_is_the_keep(spark: SparkSession, keep: Any, value: float, by: Shed) -> None:
+    keep(value)
+    kept = shed(spark, raw(spark), "p", edge(by)).count()
+    assert abs(kept / ROWS - value) <= 0.01
+
+
+@pytest.mark.spark
+def test_shedding_is_the_same_every_time_and_nested(spark: SparkSession, keep: Any) -> None:
+    kept = {}
+    for value in (0.3, 0.6):
+        keep(value)
+        kept[value] = {r["offset"] for r in shed(spark, raw(spark, 5000), "p", edge()).select("offset").collect()}
+        again = {r["offset"] for r in shed(spark, raw(spark, 5000), "p", edge()).select("offset").collect()}
+        assert kept[value] == again
+    assert kept[0.3] < kept[0.6], "a higher keep keeps what a lower one kept"
+
+
+@pytest.mark.spark
+def test_by_key_keeps_or_drops_whole_keys(spark: SparkSession, keep: Any) -> None:
+    keep(0.5)
+    frame = raw(spark).withColumn("key", (F.col("offset") % 100).cast("string").cast("binary"))
+    rows = shed(spark, frame, "p", edge(Shed.BY_KEY)).groupBy("key").count().collect()
+    assert 30 < len(rows) < 70 and all(r["count"] == ROWS // 100 for r in rows)
+
+
+@pytest.mark.spark
+def test_by_utility_the_lowest_goes_first(spark: SparkSession, keep: Any) -> None:
+    keep(0.25)
+    by_utility = edge(Shed.BY_UTILITY, utility=f"offset / {ROWS}")
+    rows = shed(spark, raw(spark), "p", by_utility).agg(F.min("offset"), F.count(F.lit(1))).first()
+    assert rows is not None
+    assert abs(rows[0] - 0.75 * ROWS) <= 1 and abs(rows[1] - 0.25 * ROWS) <= 1
+
+
+@pytest.mark.spark
+def test_an_edge_never_set_keeps_everything(spark: SparkSession) -> None:
+    assert shed(spark, raw(spark, 1000), "p", edge()).count() == 1000
+
+
+GARBAGE = [b"", b"no json", b'{"n": 1', b'{"n": "x"}', b"{}", b"\xff\x00", b"[]", b"null", None]
+
+
+@pytest.mark.spark
+def test_garbage_is_counted_and_left_out_and_lineage_names_the_source(spark: SparkSession) -> None:
+    p = pipeline()
+    good = raw(spark, 10)
+    bad = spark.createDataFrame([(g,) for g in GARBAGE], "value binary").select(
+        F.lit(None).cast("binary").alias("key"), "value", F.lit("t").alias("topic"), F.lit(0).alias("partition"),
+        F.lit(99).cast("bigint").alias("offset"), F.current_timestamp().alias("timestamp"), F.lit(0).alias("timestampType"),
+    )  # fmt: skip
+    rows = shed_and_parse(spark, p, p.operators[0], p.edges[0], good.union(bad)).collect()
+    assert sorted(r["n"] for r in rows) == list(range(10))
+    assert {r["lineage"] for r in rows} == {f"t-{n % 4}-{n}" for n in range(10)}
+
+
+@pytest.mark.spark
+def test_records_are_json_without_the_hidden_column(spark: SparkSession) -> None:
+    p = pipeline()
+    frame = shed_and_parse(spark, p, p.operators[0], p.edges[0], raw(spark, 3)).select("n", "lineage", "_src")
+    operator = Operator(name="op", function="m:f", key="n")
+    rows = {json.loads(r["value"])["n"]: (bytes(r["key"]), json.loads(r["value"])) for r in to_records(frame, operator).collect()}
+    assert rows[2] == (b"2", {"n": 2, "lineage": "t-2-2"})
+    with pytest.raises(RuntimeError, match="declares key nothing"):
+        to_records(frame, Operator(name="op", function="m:f", key="nothing"))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda df, _: df.where("n > 1").select("n", "_src"), WrittenBy.SOURCE),
+        (lambda df, _: df.union(df).select("n", "_src"), WrittenBy.SOURCE),
+        (lambda df, _: df.select("n"), WrittenBy.SHUFFLE),
+        (lambda df, s: df.join(F.broadcast(s), "n").select("n", "_src"), WrittenBy.SOURCE),
+        (lambda df, s: df.join(s, "n").select("n", "_src"), WrittenBy.SHUFFLE),
+        (lambda df, s: s.join(F.broadcast(df), "n", "right").select("n", "_src"), WrittenBy.SHUFFLE),
+        (lambda df, _: df.repartition(3).select("n", "_src"), WrittenBy.SHUFFLE),
+        (lambda df, _: df.coalesce(1).select("n", "_src"), WrittenBy.SHUFFLE),
+        (lambda df, _: df.groupBy("n").count().select("n", "count"), WrittenBy.STATE),
+        (lambda df, _: df.groupBy("n", "_src").count(), WrittenBy.STATE),
+        (lambda df, _: df.dropDuplicates(["n"]), WrittenBy.STATE),
+        (lambda df, _: df.groupBy("n").count().repartition(2), WrittenBy.SHUFFLE),
+        (lambda df, _: df.groupBy("n").count().select("n").union(df.select("n")), WrittenBy.SHUFFLE),
+    ],
+)
+def test_who_writes_a_row(spark: SparkSession, tmp_path: Path, function: Any, expected: WrittenBy) -> None:
+    raw(spark, 4).drop("timestampType").write.parquet(str(tmp_path / "in"))
+    p = pipeline()
+    frame = shed_and_parse(spark, p, p.operators[0], p.edges[0], stream(spark, tmp_path / "in"))
+    assert written_by(function(frame, spark.range(5).withColumnRenamed("id", "n"))) is expected

@@ -1,0 +1,43 @@
+"""The bound of a batch follows what the operator can do."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_jobs.runtime.bound import BoundFollower, BoundPolicy, next_bound, split
+
+POLICY = BoundPolicy(target_s=4.0)
+
+
+@pytest.mark.parametrize(("fixed_s", "per_row_s"), [(0.3, 0.00001), (0.3, 0.001), (1.5, 0.0005), (0.1, 0.02)])
+@pytest.mark.parametrize("first", [500, 10_000, 2_000_000])
+def test_under_backlog_full_batches_settle_near_the_target(fixed_s: float, per_row_s: float, first: int) -> None:
+    follower = BoundFollower(first, POLICY, cold_batches=0)
+    for _ in range(40):
+        took = fixed_s + per_row_s * follower.bound
+        follower.batch(follower.bound, took)
+    assert 0.4 * POLICY.target_s <= fixed_s + per_row_s * follower.bound <= 1.6 * POLICY.target_s or follower.bound in (
+        POLICY.floor,
+        POLICY.ceiling,
+    )
+
+
+def test_cold_batches_teach_nothing() -> None:
+    follower = BoundFollower(10_000, POLICY, cold_batches=2)
+    follower.batch(200, 25.0)
+    follower.batch(10_000, 30.0)
+    assert follower.bound == 10_000
+    assert follower.batch(10_000, 30.0) < 10_000
+
+
+def test_a_slow_moment_without_backlog_does_not_choke_the_operator() -> None:
+    assert next_bound(10_000, 50, 5.0, 0.3, POLICY) == 10_000, "five seconds is late, but not half as late again"
+    assert next_bound(10_000, 0, 5.0, 0.3, POLICY) == 10_000
+    assert POLICY.floor <= next_bound(10_000, 50, 50.0, 0.3, POLICY) < 10_000
+
+
+def test_the_split_follows_the_lag_and_starves_nobody() -> None:
+    assert split(1000, {"a": 0, "b": 0}) == {"a": 1000, "b": 1000}, "no backlog: nothing to share out"
+    shares = split(1000, {"a": 1_000_000, "b": 0, "c": 0})
+    assert shares["a"] == 1000 and shares["b"] == shares["c"] == 166
+    assert split(1000, {}) == {}
