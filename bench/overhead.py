@@ -62,7 +62,7 @@ class Cluster:
         os.environ.update({**env, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
         self.env, self.folder = env, folder
         jars = f"{env['SPILLWAY_JARS']}/*"
-        java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        java = "-XX:+UseSerialGC"
         builder = SparkSession.builder.master(env["SPILLWAY_SPARK_MASTER"]).appName("bench overhead")
         for key, value in {
             "spark.executor.cores": "1",
@@ -83,19 +83,19 @@ class Cluster:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
         self._app = self.spark.sparkContext.applicationId
+        self._seen: dict[tuple[int, float], float] = {}
 
     def cpu_s(self) -> float:
-        """CPU of this process, its JVM and all executors with their Python workers."""
+        """CPU of this process, its JVM and all executors with their Python workers, also of those that have ended."""
         me = psutil.Process()
         roots = [me, *(p for p in psutil.process_iter(["cmdline"]) if self._app in (p.info["cmdline"] or []))]
-        seen: dict[int, float] = {}
         for root in roots:
             with contextlib.suppress(psutil.Error):
                 for process in (root, *root.children(recursive=True)):
                     with contextlib.suppress(psutil.Error):
                         times = process.cpu_times()
-                        seen[process.pid] = times.user + times.system
-        return sum(seen.values())
+                        self._seen[process.pid, process.create_time()] = times.user + times.system
+        return sum(self._seen.values())
 
     def timed(self, start: Callable[[str], StreamingQuery], meanwhile: Callable[[StreamingQuery], None]) -> Run:
         """Runs one query over all there is, on a checkpoint of its own."""

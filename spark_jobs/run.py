@@ -10,6 +10,8 @@ import argparse
 import logging
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[1] / "plugins"):
@@ -25,6 +27,18 @@ from spark_jobs.runtime.driver import FAILED, REFUSED, STOPPED, Driver, assignme
 log = logging.getLogger("spillway.driver")
 
 
+def end_with_parent(every_s: float = 0.5) -> None:
+    """The JVM that started this process owns the query; a Python process that outlives it must not go on renewing the lease."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(every_s)
+        os._exit(FAILED)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run one Spillway application.")
     parser.add_argument("--pipeline", required=True)
@@ -33,6 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     logging.basicConfig(level=os.environ.get("SPILLWAY_LOG", "INFO"), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    end_with_parent()
     policy = Policy.load()
     try:
         connection = connect_patiently(f"spillway {args.pipeline}/{args.application}", patience_s=60.0)
