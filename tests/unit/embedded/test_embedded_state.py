@@ -6,12 +6,17 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
+import time
 from collections import namedtuple
 from pathlib import Path
 
+import psutil
 import pytest
 from spillway.embedded import EmbeddedError, Stack, services
 from spillway.embedded.config import Layout, stack
+from spillway.embedded.services import postgres
 from spillway.embedded.services.base import Context
 from spillway.embedded.state import load_secrets, read_state, write_atomic, write_state
 
@@ -119,3 +124,21 @@ def test_down_before_any_up_does_nothing(tmp_path: Path) -> None:
     assert not stack.alive()
     with pytest.raises(EmbeddedError, match="start the services first"):
         _ = stack.env
+
+
+def test_the_pid_file_of_a_dead_postgres_nobody_reaped_is_removed(tmp_path: Path) -> None:
+    lock = tmp_path / "postmaster.pid"
+    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as dead:
+        while psutil.Process(dead.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+        lock.write_text(f"{dead.pid}\n{tmp_path}\n")
+        postgres.forget_the_dead(tmp_path)
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("text", [f"{os.getpid()}\n/data\n", "", "rubbish\n"])
+def test_the_pid_file_of_a_living_process_is_left_to_postgres(tmp_path: Path, text: str) -> None:
+    lock = tmp_path / "postmaster.pid"
+    lock.write_text(text)
+    postgres.forget_the_dead(tmp_path)
+    assert lock.read_text() == text

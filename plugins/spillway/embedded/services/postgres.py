@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
+
 from spillway.embedded.config import HOST, REPO, Layout, package_dir, stack
 from spillway.embedded.errors import EmbeddedError
 from spillway.embedded.processes import BECOME
@@ -96,6 +98,16 @@ def data_folder(layout: Layout) -> Path:
     return make_outside(layout) / "postgres"
 
 
+def forget_the_dead(data: Path) -> None:
+    """Remove the pid file of a server that was killed and that nobody has reaped yet: Postgres would take it for alive."""
+    lock = data / "postmaster.pid"
+    try:
+        if psutil.Process(int(lock.read_text().splitlines()[0])).status() == psutil.STATUS_ZOMBIE:
+            lock.unlink()
+    except (OSError, ValueError, IndexError, psutil.NoSuchProcess):
+        pass
+
+
 def prepare(context: Context) -> None:
     """Make the data folder, complete or not at all."""
     layout = context.layout
@@ -104,6 +116,7 @@ def prepare(context: Context) -> None:
         version, ours = (data / "PG_VERSION").read_text().strip(), stack()["versions"]["postgres"]
         if version != ours:
             raise EmbeddedError(f"{data} was made by Postgres {version}, this is {ours}: run `make clean` to start afresh.")
+        forget_the_dead(data)
         return
     if data.exists() and any(data.iterdir()):
         raise EmbeddedError(f"{data} holds no Postgres data but is not empty: run `make clean` to start afresh.")
