@@ -18,6 +18,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -70,42 +71,65 @@ _PRODUCERS: dict[str, _Cached] = {}
 """Transactional id → producer, for this Python worker process only."""
 
 
+_MARKER_READERS: dict[str, Any] = {}
+"""Bootstrap servers → consumer for markers: a task that moves to another process pays for connections only once there."""
+
+
+def _marker_reader(bootstrap: str, client_conf: dict[str, str | int | bool]) -> Any:
+    from confluent_kafka import Consumer
+
+    if bootstrap not in _MARKER_READERS:
+        _MARKER_READERS[bootstrap] = Consumer(
+            {
+                **client_conf,
+                "bootstrap.servers": bootstrap,
+                "group.id": "spillway-markers",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 10,
+                "log_level": 2,
+            }
+        )
+    return _MARKER_READERS[bootstrap]
+
+
 def last_epoch(bootstrap: str, topic: str, partition: int, writer: str, client_conf: dict[str, str | int | bool]) -> int:
     """The newest epoch committed by `writer`, -1 if none: a read_committed scan of its own marker partition."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
+    from confluent_kafka import KafkaException
 
-    consumer = Consumer(
-        {
-            **client_conf,
-            "bootstrap.servers": bootstrap,
-            "group.id": "spillway-markers",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 10,
-        }
-    )
+    consumer = _marker_reader(bootstrap, client_conf)
     try:
-        # The watermark call also learns the leader; without it the first fetch waits half a second.
-        low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
-        consumer.assign([TopicPartition(topic, partition, low)])
-        newest, deadline = -1, time.monotonic() + 30
-        while time.monotonic() < deadline:
-            message = consumer.poll(1.0)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                if message.key() == writer.encode():
-                    newest = max(newest, int(message.value() or b"-1"))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return newest
-            elif not error.retriable():
-                raise KafkaWriteError(f"reading marker {topic}[{partition}]", error.name(), error.str())
-        raise KafkaWriteError(f"reading marker {topic}[{partition}]", "_TIMED_OUT", "no end of the partition within 30 s")
-    finally:
+        newest = _scan(consumer, topic, partition, writer)
+        consumer.unassign()
+        return newest
+    except (KafkaWriteError, KafkaException):
+        _MARKER_READERS.pop(bootstrap, None)
         consumer.close()
+        raise
+
+
+def _scan(consumer: Any, topic: str, partition: int, writer: str) -> int:
+    from confluent_kafka import KafkaError, TopicPartition
+
+    # The watermark call also learns the leader; without it the first fetch waits half a second.
+    low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    consumer.assign([TopicPartition(topic, partition, low)])
+    newest, deadline = -1, time.monotonic() + 30
+    while time.monotonic() < deadline:
+        message = consumer.poll(1.0)
+        if message is None or (message.topic(), message.partition()) != (topic, partition):
+            continue
+        error = message.error()
+        if error is None:
+            if message.key() == writer.encode():
+                newest = max(newest, int(message.value() or b"-1"))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            return newest
+        elif not error.retriable():
+            raise KafkaWriteError(f"reading marker {topic}[{partition}]", error.name(), error.str())
+    raise KafkaWriteError(f"reading marker {topic}[{partition}]", "_TIMED_OUT", "no end of the partition within 30 s")
 
 
 def _producer(sink: KafkaSink, tid: str, marker_topic: str, marker_partition: int, epoch: int) -> _Cached:

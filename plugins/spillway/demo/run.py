@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from spillway.demo.verdict import HandKeep, Measured, QueryFlow, Row, verdict
 from spillway.embedded import EmbeddedError, Stack
 from spillway.embedded.__main__ import ALL, Follow
 from spillway.inject.player import play
+from spillway.inject.profiles import Constant
 from spillway.inject.report import Report, Second
+from spillway.inject.scenario import Scenario
 from spillway.inject.scenario import load as load_scenario
 from spillway.model.topology import Pipeline
 from spillway.store import pipelines, session, settings
@@ -32,7 +34,8 @@ from spillway.topology import check_files
 ROOT = Path(__file__).resolve().parents[3]
 EDGE, KEEP = "union:heavy", 0.4
 RUSH_AT_S, RUSH_ENDS_S = 35.0, 85.0
-START_LIMIT_S, DRAIN_LIMIT_S = 150.0, 150.0
+START_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S = 150.0, 150.0, 150.0
+WARM_RATE, WARM_BATCHES = 40.0, 4
 SHOW_EVERY_S = 5.0
 
 
@@ -56,7 +59,8 @@ class Watch:
 
 
 def run(*, keep_up: bool, home: Path | None = None) -> int:
-    console = Console(highlight=False, soft_wrap=True)
+    plain = Console(highlight=False)
+    console = plain if plain.is_terminal else Console(highlight=False, width=150)
     stack = Stack(home=home, services=ALL)
     ours = not stack.alive()
     try:
@@ -93,7 +97,6 @@ def _course(stack: Stack, console: Console) -> bool:
     with session("control") as connection:
         settings.clear(connection, pipeline.name, "demo")
         pipelines.set_desired(connection, pipeline.name, "running", "demo")
-        since = _now(connection)
     console.print("Airflow's DAG spillway_streams starts what is declared …")
     _wait(
         console,
@@ -102,7 +105,11 @@ def _course(stack: Stack, console: Console) -> bool:
         START_LIMIT_S,
         "the applications did not start: see `make logs S=airflow-scheduler`",
     )
+    _warm_up(console, pipeline, scenario, stack.env["SPILLWAY_KAFKA"])
+    _drain(console, pipeline, topics, time.monotonic())
     start = topics.ends([*sources, *outputs.values(), *dead])
+    with session("read") as connection:
+        since = _now(connection)
 
     console.rule("rush hour")
     watch, began = Watch(), time.monotonic()
@@ -136,13 +143,7 @@ def _course(stack: Stack, console: Console) -> bool:
 
     console.rule("drain")
     ends = topics.ends(sources)
-    deadline = time.monotonic() + DRAIN_LIMIT_S
-    while not _drained(pipeline, topics):
-        if time.monotonic() > deadline:
-            break
-        _show(console, pipeline, time.monotonic() - began, 0.0)
-        time.sleep(SHOW_EVERY_S)
-    time.sleep(2.0)  # the dead letters of the last batch
+    _drain(console, pipeline, topics, began)
     measured = _measure(
         pipeline, topics, watch, since=since, start=start, ends=ends, decision=decision, outputs=outputs, dead=dead
     )
@@ -190,7 +191,7 @@ def _wait(console: Console, pipeline: Pipeline, done: Any, limit_s: float, other
         time.sleep(1.0)
 
 
-def _play(scenario: Any, bootstrap: str, watch: Watch) -> None:
+def _play(scenario: Scenario, bootstrap: str, watch: Watch) -> None:
     try:
         watch.report = play(scenario, bootstrap, on_second=watch.second, stop_event=watch.stop)
     except Exception as error:
@@ -239,8 +240,46 @@ def _lags(pipeline: Pipeline, topics: Topics) -> dict[str, int]:
     return {e.name: sum(max(0, end - read.get(e.name, {}).get(p, 0)) for p, end in ends[e.topic].items()) for e in pipeline.edges}
 
 
-def _drained(pipeline: Pipeline, topics: Topics) -> bool:
-    return not any(_lags(pipeline, topics).values())
+def _warm_up(console: Console, pipeline: Pipeline, scenario: Scenario, bootstrap: str) -> None:
+    """A trickle of events until every operator has run a few batches: the first ones start JVMs and Python processes."""
+    trickle = replace(
+        scenario,
+        name="warm-up",
+        duration_s=WARM_LIMIT_S,
+        pipelines=(),
+        topics=tuple(replace(t, rate=Constant(WARM_RATE), garbage=0.0) for t in scenario.topics),
+    )
+    console.print(f"Warming up with {WARM_RATE:g} events a second and topic …")
+    watch, began = Watch(), time.monotonic()
+    with session("read") as connection:
+        since = _now(connection)
+    player = threading.Thread(target=_play, args=(trickle, bootstrap, watch), daemon=True)
+    player.start()
+    try:
+        while player.is_alive():
+            player.join(1.0)
+            with session("read") as connection:
+                ran = {r["operator"]: r["batches"] for r in rows(connection, "demo_batches", pipeline=pipeline.name, since=since)}
+            if all(ran.get(o.name, 0) >= WARM_BATCHES for o in pipeline.operators):
+                console.print(f"[{time.monotonic() - began:5.1f}s] every operator has run {WARM_BATCHES} batches")
+                return
+    finally:
+        watch.stop.set()
+        player.join(30.0)
+    raise DemoFailed(
+        f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway status` and `spillway events`."
+    )
+
+
+def _drain(console: Console, pipeline: Pipeline, topics: Topics, began: float) -> None:
+    """Until everything written is read, or the time for it is over; then a moment for the dead letters of the last batch."""
+    deadline, shown = time.monotonic() + DRAIN_LIMIT_S, time.monotonic()
+    while any(_lags(pipeline, topics).values()) and time.monotonic() < deadline:
+        if time.monotonic() - shown >= SHOW_EVERY_S:
+            shown = time.monotonic()
+            _show(console, pipeline, time.monotonic() - began, 0.0)
+        time.sleep(1.0)
+    time.sleep(3.0)
 
 
 def _measure(
