@@ -1,0 +1,107 @@
+"""What the documents name is there: links, targets of make, commands, files, tunables."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spillway.policy import Policy
+
+REPO = Path(__file__).resolve().parents[3]
+DOCUMENTS = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
+ROOTS = (
+    "plugins/",
+    "spark_jobs/",
+    "dags/",
+    "sql/",
+    "tests/",
+    "bench/",
+    "docs/",
+    "pipelines/",
+    "scenarios/",
+    "container/",
+    "tools/",
+)
+OURS_TO_MAKE = {"pipelines/tips.yaml", "spark_jobs/operators/tips.py"}
+"""Files that the README asks its reader to write."""
+
+
+def targets() -> set[str]:
+    makefile = (REPO / "Makefile").read_text(encoding="utf-8")
+    return set(re.findall(r"^([a-z]+):", makefile, re.M))
+
+
+def commands() -> set[str]:
+    """`topology check`, `start`, …: every command of the command line."""
+    import typer.main
+    from spillway.cli.app import app
+
+    def names(command: Any, prefix: str) -> Iterator[str]:
+        for name, inner in getattr(command, "commands", {}).items():
+            yield f"{prefix}{name}"
+            yield from names(inner, f"{prefix}{name} ")
+
+    return set(names(typer.main.get_command(app), ""))
+
+
+def wrong(text: str, folder: Path) -> list[str]:
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)\)", text) if not link.startswith("https://")]
+    problems = [f"the link {link} leads nowhere" for link in links if not (folder / link).exists()]
+    problems += [
+        f"there is no target {t} for make" for t in re.findall(r"(?<![\w-])make ([a-z]+)\b", _code(text)) if t not in targets()
+    ]
+    known = commands()
+    for first, second in re.findall(r"(?:\bspillway|run --rm cli) ([a-z]+)(?: ([a-z]+))?", _code(text)):
+        if first not in known or (first == "topology" and f"topology {second}" not in known):
+            problems.append(f"there is no command spillway {first} {second}")
+    for path in re.findall(r"`([\w./-]+)`", text):
+        if path.startswith(ROOTS) and path not in OURS_TO_MAKE and not (REPO / path).exists():
+            problems.append(f"there is no {path}")
+    tunables = {f.name for f in dataclasses.fields(Policy)}
+    for name in re.findall(r"`([a-z]+_(?:[a-z]+_)*(?:s|rows|days|factor))`", text):
+        if name not in tunables and name not in ("executor_rows",):
+            problems.append(f"{name} is no field of the policy")
+    return problems
+
+
+def _code(text: str) -> str:
+    """Only what is marked as code, without comments: prose may say that somebody makes something."""
+    blocks = [re.sub(r"#.*", "", block) for block in re.findall(r"```sh\n(.*?)```", text, re.S)]
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", text)])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=[str(d.relative_to(REPO)) for d in DOCUMENTS])
+def test_what_a_document_names_is_there(document: Path) -> None:
+    assert wrong(document.read_text(encoding="utf-8"), document.parent) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[here](docs/nowhere.md)", "leads nowhere"),
+        ("`make everything`", "no target everything"),
+        ("```sh\nmake coffee\n```", "no target coffee"),
+        ("`spillway rescale taxi`", "no command spillway rescale"),
+        ("`spillway topology undo taxi`", "no command spillway topology undo"),
+        ("`plugins/spillway/forecast/`", "there is no plugins/spillway/forecast/"),
+        ("`patience_s`", "patience_s is no field"),
+    ],
+)
+def test_each_of_it_can_be_wrong(text: str, says: str) -> None:
+    assert says in " ".join(wrong(text, REPO))
+
+
+def test_every_decision_is_in_the_index_and_names_what_was_rejected() -> None:
+    folder = REPO / "docs" / "adr"
+    index = re.findall(r"\((\d{4}-[\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    assert index == sorted(p.name for p in folder.glob("0*.md"))
+    for name in index:
+        assert re.findall(r"^## (.+)$", (folder / name).read_text(encoding="utf-8"), re.M) == [
+            "Context",
+            "Decision",
+            "Rejected",
+        ], name
