@@ -20,17 +20,17 @@ ENV JAVA_HOME=/opt/java \
 ENV PATH=$SPARK_HOME/bin:$PATH
 
 # Every package by the hash in the lock, byte-compiled; pyspark and pyspark-client own the same files, so look that both are whole.
-COPY requirements.txt /tmp/requirements.txt
-RUN pip install --no-cache-dir --require-hashes --no-deps --compile -r /tmp/requirements.txt \
+COPY requirements.txt /opt/requirements.txt
+RUN pip install --no-cache-dir --require-hashes --no-deps --compile -r /opt/requirements.txt \
     && python -c "import pathlib, pyspark; assert (pathlib.Path(pyspark.__file__).parent / 'jars').is_dir(), 'pyspark has no jars'" \
-    && rm /tmp/requirements.txt
+    && rm /opt/requirements.txt
 
 WORKDIR /opt/spillway
 COPY stack.toml ./
 COPY plugins plugins
 # The connector jars of stack.toml, refused unless each has the sha256 of jars.sha256: the code that fetches them for the embedded mode.
-RUN SPILLWAY_CACHE=/tmp/cache python -c "import pathlib, shutil; from spillway.embedded import jars; shutil.copytree(jars.ensure('connector', pathlib.Path('/opt/java/bin/java'), print), '/opt/jars')" \
-    && rm -rf /tmp/cache
+RUN SPILLWAY_CACHE=/opt/cache python -c "import pathlib, shutil; from spillway.embedded import jars; shutil.copytree(jars.ensure('connector', pathlib.Path('/opt/java/bin/java'), print), '/opt/jars')" \
+    && rm -rf /opt/cache
 
 COPY spark_jobs spark_jobs
 COPY dags dags

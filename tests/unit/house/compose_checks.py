@@ -54,6 +54,8 @@ class House:
     example: str
     dockerfile: str
     requirements: str
+    release: str
+    """Version of the project."""
 
     @property
     def services(self) -> dict[str, Any]:
@@ -154,6 +156,9 @@ def versions(house: House) -> Iterator[str]:
         yield f"kafka is {images.get('kafka')}, stack.toml says {want['kafka']}"
     if not images.get("postgres", "").startswith(f"postgres:{want['postgres']}."):
         yield f"postgres is {images.get('postgres')}, stack.toml says {want['postgres']}"
+    for name in house.ours:
+        if images[name] != f"spillway:{house.release}":
+            yield f"{name} runs {images[name]}, the project is {house.release}"
     base = re.search(r"^FROM python:(\d+\.\d+)\.\d+-slim", house.dockerfile, re.M)
     if base is None or base[1] not in want["python"]:
         yield f"the Dockerfile's Python is {base[1] if base else 'not an exact one'}, stack.toml says {want['python']}"

@@ -30,6 +30,7 @@ def house() -> House:
         example=(REPO / ".env.example").read_text(encoding="utf-8"),
         dockerfile=(REPO / "Dockerfile").read_text(encoding="utf-8"),
         requirements=(REPO / "requirements.txt").read_text(encoding="utf-8"),
+        release=tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"],
     )
 
 
@@ -74,6 +75,7 @@ BROKEN: list[tuple[str, str, Callable[[dict[str, Any]], Any]]] = [
     ("versions", "not pinned", lambda s: s["postgres"].update(image="postgres")),
     ("versions", "stack.toml says 18", lambda s: s["postgres"].update(image="postgres:17.6")),
     ("versions", "stack.toml says 4.3.1", lambda s: s["kafka"].update(image="apache/kafka:4.3.0")),
+    ("versions", "the project is", lambda s: s["agent-n1"].update(image="spillway:0.0.9")),
     ("settings", "max_connections", lambda s: s["postgres"]["command"].remove("-cmax_connections=100")),
     ("settings", "KAFKA_AUTO_CREATE_TOPICS_ENABLE", lambda s: env(s, "kafka").update(KAFKA_AUTO_CREATE_TOPICS_ENABLE="true")),
     ("settings", "heap", lambda s: env(s, "kafka").update(KAFKA_HEAP_OPTS="-Xmx1g")),
