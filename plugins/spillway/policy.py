@@ -39,6 +39,7 @@ class Policy:
     metric_flush_s: float = _tunable(1.0, 0.1, 60.0, "how often a driver's metric writer flushes")
     metric_buffer_rows: int = _tunable(10_000, 100, 10_000_000, "rows a driver holds while Postgres is slow or away")
     metric_timeout_s: float = _tunable(5.0, 0.5, 60.0, "a write to Postgres that takes longer is given up and tried again")
+    executor_rows_s: float = _tunable(15.0, 5.0, 3_600.0, "how often a driver asks its REST API for the rows of each executor")
     retention_days: int = _tunable(7, 1, 3_650, "days of metrics and events that are kept")
     partitions_ahead_days: int = _tunable(7, 1, 60, "days of metric partitions made ahead")
     agent_interval_s: float = _tunable(5.0, 1.0, 300.0, "how often the agent beside a worker measures")

@@ -18,6 +18,7 @@ from spillway.policy import Policy
 
 from spark_jobs.runtime.control import Control, Fenced, Identity
 from spark_jobs.runtime.database import Connection, connect, run
+from spark_jobs.runtime.executors import ExecutorReader
 from spark_jobs.runtime.metrics import Buffer, MetricsWriter
 from spark_jobs.runtime.operator import OperatorQuery, Site, State
 from spark_jobs.runtime.shed import encode, property_name
@@ -114,7 +115,7 @@ class Driver:
             )
             for name in work.application.operators
         ]
-        self._signalled = threading.Event()
+        self._signalled, self._ended = threading.Event(), threading.Event()
 
     def _publish(self, edge: str, effective: Effective) -> None:
         jvm: Any = self.spark._jvm
@@ -129,6 +130,7 @@ class Driver:
         self.control.status.ui = self.spark.sparkContext.uiWebUrl
         self.control.start()
         self.writer.start()
+        threading.Thread(target=self._read_executors, name="executors", daemon=True).start()
         code, state, detail = FAILED, "failed", ""
         try:
             operators = tuple(q.operator for q in self.operators)
@@ -145,6 +147,7 @@ class Driver:
             detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             log.exception("the driver fails")
         finally:
+            self._ended.set()
             for operator in self.operators:
                 try:
                     operator.stop(drain_s=30.0 if code == STOPPED else 0.0)
@@ -191,6 +194,21 @@ class Driver:
                 f"{q.operator.name} batch {q.last.get('batchId', '-')}" + ("" if q.alive else " (down)") for q in self.operators
             )
             time.sleep(_POLL_S)
+
+    def _read_executors(self) -> None:
+        """Rows and CPU per executor, once a cycle; on a thread of its own, because the REST API may take its time."""
+        context, me = self.spark.sparkContext, self.work.identity
+        key = (me.pipeline, me.application)
+        reader = ExecutorReader(context.uiWebUrl, context.applicationId, key, self.policy.executor_rows_s)
+        counted = {q.operator.name: 0 for q in self.operators}
+        while not self._ended.wait(1.0):
+            for q in self.operators:
+                reader.read(q.operator.name, q.rows - counted[q.operator.name])
+                counted[q.operator.name] = q.rows
+            if reader.due():
+                self.buffer.put(
+                    reader.collect({q.operator.name: str(q.query.runId) for q in self.operators if q.query is not None})
+                )
 
     def _remember_bounds(self) -> None:
         """The learned bounds, so that the next start begins with them."""

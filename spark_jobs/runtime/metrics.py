@@ -18,11 +18,14 @@ import psycopg2
 from psycopg2.extras import execute_values
 
 from spark_jobs.runtime.database import Connection, connect, run
+from spark_jobs.runtime.executors import COLUMNS as EXECUTOR
+from spark_jobs.runtime.executors import ExecutorRows
 from spark_jobs.runtime.progress import BATCH, EDGE, PARTITION, BatchRows, is_batch
 
 log = logging.getLogger("spillway.metrics")
 
 Progress = dict[str, Any]
+Item = BatchRows | ExecutorRows
 
 
 class ProgressReader:
@@ -53,14 +56,14 @@ class ProgressReader:
 
 
 class Buffer:
-    """A bounded queue of batches; its bound is in rows. Thread-safe."""
+    """A bounded queue of rows to write; its bound is in rows. Thread-safe."""
 
     def __init__(self, max_rows: int) -> None:
         self._max_rows, self._rows, self.dropped = max_rows, 0, 0
-        self._items: deque[BatchRows] = deque()
+        self._items: deque[Item] = deque()
         self._lock = threading.Lock()
 
-    def put(self, item: BatchRows) -> None:
+    def put(self, item: Item) -> None:
         with self._lock:
             self._items.append(item)
             self._rows += item.count
@@ -69,15 +72,15 @@ class Buffer:
                 self._rows -= oldest.count
                 self.dropped += oldest.count
 
-    def take(self, limit: int) -> list[BatchRows]:
+    def take(self, limit: int) -> list[Item]:
         with self._lock:
-            taken: list[BatchRows] = []
+            taken: list[Item] = []
             while self._items and sum(t.count for t in taken) < limit:
                 taken.append(self._items.popleft())
                 self._rows -= taken[-1].count
             return taken
 
-    def give_back(self, items: list[BatchRows]) -> None:
+    def give_back(self, items: list[Item]) -> None:
         """Puts a batch that could not be written back in front, as far as it fits."""
         with self._lock:
             for item in reversed(items):
@@ -91,8 +94,9 @@ class Buffer:
         return self._rows
 
 
-def write(connection: Connection, batches: list[BatchRows]) -> None:
+def write(connection: Connection, items: list[Item]) -> None:
     """One transaction: rows of the same batches go, the new ones come, one multi-row insert per table."""
+    batches = [i for i in items if isinstance(i, BatchRows)]
     keys: dict[tuple[str, str, int], list[int]] = {}
     for b in batches:
         pipeline, _, operator, checkpoint, *_ = b.batch
@@ -115,6 +119,7 @@ def write(connection: Connection, batches: list[BatchRows]) -> None:
                 ("batch_metric", BATCH, [b.batch for b in newest.values()]),
                 ("edge_metric", EDGE, [e for b in newest.values() for e in b.edges]),
                 ("partition_metric", PARTITION, [p for b in newest.values() for p in b.partitions]),
+                ("executor_rows", EXECUTOR, [r for i in items if isinstance(i, ExecutorRows) for r in i.rows]),
             ):
                 if rows:
                     execute_values(cursor, f"insert into spillway.{table} ({', '.join(columns)}) values %s", rows, page_size=1000)

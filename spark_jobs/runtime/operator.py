@@ -79,7 +79,7 @@ class OperatorQuery:
         self._bound = BoundFollower(first, limits)
         self.max_rows = first
         self.query: StreamingQuery | None = None
-        self.batches = 0
+        self.batches = self.rows = 0
         self.last: dict[str, Any] = {}
         self._buffer, self._effective, self._event = buffer, effective, event
         self._sweeper: Sweeper | None = None
@@ -158,6 +158,7 @@ class OperatorQuery:
                 self._sweeper.batch(progress)
             self._follow(progress)
             self.last, self.batches = progress, self.batches + 1
+            self.rows += int(progress["numInputRows"])
         return len(finished)
 
     def _follow(self, progress: dict[str, Any]) -> None:

@@ -270,18 +270,20 @@ end $$;
 create function spillway.partition_column(tbl text) returns text language sql immutable as
     $$ select case when tbl in ('batch_metric', 'edge_metric', 'partition_metric') then 'ended_at' else 'at' end $$;
 
+-- The default partition is locked before its rows move: a row that is written but not yet committed would block the attaching.
 create function spillway.ensure_partitions(first_day date, days integer) returns integer
     language plpgsql security definer set search_path = spillway as $$
 declare t text; d date; child text; made integer := 0; col text;
 begin
     perform pg_advisory_xact_lock(hashtext('spillway.ensure_partitions'));
-    for t in select name from partitioned_table loop
+    for t in select name from partitioned_table order by name loop
         col := partition_column(t);
         for i in 0 .. days - 1 loop
             d := first_day + i;
             child := format('%s_%s', t, to_char(d, 'YYYYMMDD'));
             if to_regclass('spillway.' || child) is null then
                 execute format('create table %I (like %I including defaults including constraints)', child, t);
+                execute format('lock table %I in access exclusive mode', t || '_default');
                 execute format('with moved as (delete from %I where %I >= %L and %I < %L returning *) insert into %I select * from moved',
                                t || '_default', col, d::timestamp at time zone 'UTC', col, (d + 1)::timestamp at time zone 'UTC', child);
                 execute format('alter table %I attach partition %I for values from (%L) to (%L)',
@@ -311,6 +313,7 @@ begin
         execute format('delete from %I where %I < %L', t || '_default', partition_column(t), keep_from::timestamp at time zone 'UTC');
     end loop;
     delete from event where at < keep_from::timestamp at time zone 'UTC';
+    delete from setting_history where issued_at < keep_from::timestamp at time zone 'UTC';
     return dropped;
 end $$;
 

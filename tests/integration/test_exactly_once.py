@@ -154,6 +154,8 @@ def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
         for edge in ("kills.in:slow", "slow:by_source", "slow:by_shuffle", "slow:by_state"):
             until(lambda edge=edge: line.caught_up(edge), 180, f"{edge} is read to its end")
         line.stop()
+        for operator in ("slow", "by_source", "by_shuffle", "by_state"):
+            assert line.planned(operator) == line.committed(operator) >= 0, f"{operator} was stopped inside a batch"
         progress(f"{sum(kills.values())} kills: {dict(kills)}")
         assert sum(kills.values()) >= 10
 

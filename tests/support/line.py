@@ -111,6 +111,17 @@ class Line:
             where a.pipeline = %s and (h.state is distinct from 'running' or h.at < now() - interval '8 s')"""
         return not self.sql(waiting, self.pipeline.name)
 
+    def _newest(self, operator: str, log: str) -> int:
+        folder = Path(self.env["SPILLWAY_CHECKPOINTS"].removeprefix("file://")) / self.pipeline.name / operator / "0" / log
+        return max((int(f.name) for f in folder.iterdir() if f.name.isdigit()), default=-1)
+
+    def planned(self, operator: str) -> int:
+        """The newest batch in the operator's offset log."""
+        return self._newest(operator, "offsets")
+
+    def committed(self, operator: str) -> int:
+        return self._newest(operator, "commits")
+
     # -- processes
 
     def _processes(self, wanted: Callable[[list[str]], bool]) -> list[psutil.Process]:

@@ -97,6 +97,7 @@ def _course(stack: Stack, console: Console) -> bool:
     with session("control") as connection:
         settings.clear(connection, pipeline.name, "demo")
         pipelines.set_desired(connection, pipeline.name, "running", "demo")
+        asked = _now(connection)
     console.print("Airflow's DAG spillway_streams starts what is declared …")
     _wait(
         console,
@@ -145,7 +146,7 @@ def _course(stack: Stack, console: Console) -> bool:
     ends = topics.ends(sources)
     _drain(console, pipeline, topics, began)
     measured = _measure(
-        pipeline, topics, watch, since=since, start=start, ends=ends, decision=decision, outputs=outputs, dead=dead
+        pipeline, topics, watch, asked=asked, since=since, start=start, ends=ends, decision=decision, outputs=outputs, dead=dead
     )
     with session("control") as connection:
         pipelines.set_desired(connection, pipeline.name, "stopped", "demo")
@@ -266,9 +267,7 @@ def _warm_up(console: Console, pipeline: Pipeline, scenario: Scenario, bootstrap
     finally:
         watch.stop.set()
         player.join(30.0)
-    raise DemoFailed(
-        f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway status` and `spillway events`."
-    )
+    raise DemoFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway events`.")
 
 
 def _drain(console: Console, pipeline: Pipeline, topics: Topics, began: float) -> None:
@@ -287,6 +286,7 @@ def _measure(
     topics: Topics,
     watch: Watch,
     *,
+    asked: datetime,
     since: datetime,
     start: Ends,
     ends: Ends,
@@ -301,7 +301,7 @@ def _measure(
         batches = rows(connection, "demo_batches", pipeline=pipeline.name, since=since)
         under = rows(connection, "demo_decision", pipeline=pipeline.name, edge=EDGE, decision_id=decision)
         actions = tuple(
-            f"{r['actor']}: {r['text']}" for r in rows(connection, "demo_actions", pipeline=pipeline.name, since=since)
+            f"{r['actor']}: {r['text']}" for r in rows(connection, "demo_actions", pipeline=pipeline.name, since=asked)
         )
     sources = [e for e in pipeline.edges if e.producer is None]
     arrived = sum(ends[e.topic].get(p, 0) - start[e.topic].get(p, 0) for e in sources for p in ends[e.topic])
