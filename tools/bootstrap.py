@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -149,7 +150,11 @@ def make() -> None:
     uv = str(VENV / "bin" / "uv")
     have = subprocess.run([uv, "--version"], stdout=subprocess.PIPE).stdout.decode() if Path(uv).exists() else ""
     if pin.group(1) not in have.split():
-        run(f"installing uv {pin.group(1)}", [str(inner), "-m", "pip", "install", "--quiet", "uv==" + pin.group(1)])
+        with tempfile.TemporaryDirectory() as folder:
+            only = Path(folder) / "uv.txt"
+            only.write_text(locked("uv"), encoding="utf-8")
+            pip = [str(inner), "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", str(only)]
+            run(f"installing uv {pin.group(1)}", pip)
     into = ["--python", str(inner)]
     run(
         "installing the locked packages (1.4 GB, a few minutes at the first time)",
@@ -161,6 +166,14 @@ def make() -> None:
     )
     check(inner)
     STAMP.write_text(digest())
+
+
+def locked(name: str) -> str:
+    """A package's lines of the lock: its version and hashes."""
+    found = re.search(rf"^{name}==.*\n(?:[ \t]+--hash.*\n)+", LOCK.read_text(encoding="utf-8"), re.M)
+    if found is None:
+        raise Failure(f"{LOCK} has no hashes for {name}: run `make lock`.")
+    return found.group(0)
 
 
 def check(inner: Path) -> None:

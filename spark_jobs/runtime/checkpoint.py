@@ -49,6 +49,12 @@ class Checkpoint:
                 found.update({t: {int(p): int(o) for p, o in ps.items()} for t, ps in json.loads(line).items()})
         return found
 
+    def oldest_offsets(self) -> dict[str, dict[int, int]]:
+        """End offsets of the oldest batch the log still has."""
+        folder = self._child("offsets")
+        kept = [int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit()]
+        return (self.offsets(min(kept)) if kept else None) or {}
+
     def first_offsets(self, sources: int) -> dict[str, dict[int, int]]:
         """Where the first batch began, as the Kafka source recorded it."""
         found: dict[str, dict[int, int]] = {}

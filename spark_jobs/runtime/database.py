@@ -12,7 +12,7 @@ from spillway.store.queries import query
 Connection = psycopg2.extensions.connection
 
 
-def connect(name: str, *, statement_timeout_ms: int = 5000) -> Connection:
+def connect(name: str, *, timeout_s: float = 5.0) -> Connection:
     """An autocommit connection as role `spillway_job`; raises `psycopg2.OperationalError` within a few seconds when there is
     none."""
     dsn = os.environ.get("SPILLWAY_DSN_JOB")
@@ -24,8 +24,8 @@ def connect(name: str, *, statement_timeout_ms: int = 5000) -> Connection:
         dsn,
         connect_timeout=3,
         application_name=name,
-        options=f"-c statement_timeout={statement_timeout_ms}",
-        tcp_user_timeout=5000,
+        options=f"-c statement_timeout={int(timeout_s * 1000)}",
+        tcp_user_timeout=int(timeout_s * 1000),
         keepalives_idle=5,
         keepalives_interval=2,
         keepalives_count=3,

@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -37,6 +37,7 @@ class Sweep:
     batch_id: int
     edge: Edge
     start: dict[int, int]
+    """Empty: where the checkpoint's first batch began."""
     end: dict[int, int]
     keep: float
 
@@ -51,15 +52,9 @@ def sweeps(progress: dict[str, Any], edges: tuple[Edge, ...]) -> list[Sweep]:
             continue
         end = offsets(source, "endOffset", edge.topic)
         start = offsets(source, "startOffset", edge.topic)
-        found.append(
-            Sweep(
-                batch_id=int(progress["batchId"]),
-                edge=edge,
-                start={p: start.get(p, 0) for p in end},
-                end=end,
-                keep=float(seen["keep"]),
-            )
-        )
+        # A query's very first batch does not say where it began.
+        begin = {p: start.get(p, 0) for p in end} if start else {}
+        found.append(Sweep(batch_id=int(progress["batchId"]), edge=edge, start=begin, end=end, keep=float(seen["keep"])))
     return found
 
 
@@ -139,8 +134,7 @@ class Sweeper(threading.Thread):
         if last <= mark:
             return []
         end = self._checkpoint.offsets(last) or {}
-        known = self._checkpoint.offsets(mark) if mark >= 0 else None
-        start = known or self._checkpoint.first_offsets(len(self._edges))
+        start = self._begin(mark)
         found = []
         for edge in self._edges:
             begin, until = start.get(edge.topic, {}), end.get(edge.topic, {})
@@ -156,6 +150,17 @@ class Sweeper(threading.Thread):
             if done < last and until:
                 found.append(Sweep(batch_id=last, edge=edge, start={p: begin.get(p, 0) for p in until}, end=until, keep=1.0))
         return found
+
+    def _begin(self, mark: int) -> dict[str, dict[int, int]]:
+        """Where the batch after `mark` began. Spark keeps the offsets of the last hundred batches; a mark older than that
+        was left by a writer that could not reach Kafka while batches went on, and what is gone from the log is not swept."""
+        if mark < 0:
+            return self._checkpoint.first_offsets(len(self._edges))
+        known = self._checkpoint.offsets(mark)
+        if known is None:
+            log.warning("the offsets of batch %s are gone; dead letters are collected from the oldest batch on record", mark)
+            known = self._checkpoint.oldest_offsets()
+        return known
 
     def _ordinal(self, edge: Edge) -> int:
         return self._edges.index(edge)
@@ -181,6 +186,9 @@ class Sweeper(threading.Thread):
         while True:
             try:
                 for sweep in what():
+                    if not sweep.start:
+                        first = self._checkpoint.first_offsets(len(self._edges)).get(sweep.edge.topic, {})
+                        sweep = replace(sweep, start={p: first.get(p, 0) for p in sweep.end})
                     frame = garbage(self._spark, self._pipeline, self._operator, sweep, self._sink.bootstrap, self._client_conf)
                     rows = collect(frame, self._sink, sweep.batch_id, self._ordinal(sweep.edge))
                     if rows:

@@ -97,12 +97,8 @@ class Driver:
         self.buffer = Buffer(policy.metric_buffer_rows)
         edges = tuple(e for name in work.application.operators for e in work.pipeline.inputs(name))
         self.control = Control(work.identity, edges, policy, self._publish)
-        self.writer = MetricsWriter(
-            self.buffer,
-            f"spillway {work.identity.pipeline}/{work.identity.application} metrics",
-            policy.metric_flush_s,
-            log.warning,
-        )
+        name = f"spillway {work.identity.pipeline}/{work.identity.application} metrics"
+        self.writer = MetricsWriter(self.buffer, name, policy.metric_flush_s, log.warning, policy.metric_timeout_s)
         self.operators = [
             OperatorQuery(
                 spark,

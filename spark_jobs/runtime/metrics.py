@@ -31,7 +31,7 @@ Item = BatchRows | ExecutorRows
 class ProgressReader:
     """New batches of one query, each once, in order.
 
-    Spark keeps the last 100 progress reports. A trigger without data reports under the id of the batch to come, so a report is
+    Spark keeps its newest progress reports. A trigger without data reports under the id of the batch to come, so a report is
     known by its id and timestamp together.
     """
 
@@ -129,9 +129,12 @@ def write(connection: Connection, items: list[Item]) -> None:
 
 
 class MetricsWriter(threading.Thread):
-    def __init__(self, buffer: Buffer, name: str, flush_s: float, on_error: Callable[[str], None]) -> None:
+    def __init__(
+        self, buffer: Buffer, name: str, flush_s: float, on_error: Callable[[str], None], timeout_s: float = 5.0
+    ) -> None:
         super().__init__(name="metrics-writer", daemon=True)
         self._buffer, self._app, self._flush_s, self._on_error = buffer, name, flush_s, on_error
+        self._timeout_s = timeout_s
         self._stopping = threading.Event()
 
     def run(self) -> None:
@@ -142,7 +145,7 @@ class MetricsWriter(threading.Thread):
             batches = self._buffer.take(2000)
             try:
                 while batches:
-                    connection = connection or connect(self._app)
+                    connection = connection or connect(self._app, timeout_s=self._timeout_s)
                     write(connection, batches)
                     batches = self._buffer.take(2000)
                 wait = self._flush_s

@@ -182,8 +182,9 @@ class OperatorQuery:
             return counted.writeStream.format("noop").outputMode(mode)
         records = to_records(frame, self.operator)
         if names and deliveries == {Delivery.AT_LEAST_ONCE}:
-            plain = records.select("key", "value", F.explode(F.array(*[F.lit(n) for n in names])).alias("topic"))
-            writer = plain.observe(SINK, F.count(F.lit(1)).alias("rows")).writeStream.format("kafka").outputMode(mode)
+            counted = records.observe(SINK, F.count(F.lit(1)).alias("rows"))
+            plain = counted.select("key", "value", F.explode(F.array(*[F.lit(n) for n in names])).alias("topic"))
+            writer = plain.writeStream.format("kafka").outputMode(mode)
             for key, value in {"bootstrap.servers": self.site.bootstrap, **self.site.client_conf}.items():
                 writer = writer.option(f"kafka.{key}", value)
             return writer

@@ -1,4 +1,4 @@
-"""Makes the topics an application needs, and checks those it finds."""
+"""Makes the topics an application needs, and gives its own more partitions where the declaration asks for more."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def needed(pipeline: Pipeline, operators: tuple[Operator, ...]) -> list[Topic]:
     topics = {}
     for operator in operators:
         for edge in (*pipeline.inputs(operator.name), *pipeline.outputs(operator.name)):
-            topics[edge.topic] = Topic(name=edge.topic, partitions=edge.partitions)
+            topics[edge.topic] = Topic(name=edge.topic, partitions=edge.partitions, grow=edge.producer is not None)
         for name in data_topics(pipeline, operator):
             topics.setdefault(name, Topic(name=name, partitions=operator.buckets))
         topics[pipeline.dead_letter_topic(operator.name)] = Topic(name=pipeline.dead_letter_topic(operator.name), partitions=1)

@@ -73,7 +73,6 @@ def library() -> ctypes.CDLL:
         ("rd_kafka_init_transactions", ptr, ptr, ctypes.c_int),
         ("rd_kafka_begin_transaction", ptr, ptr),
         ("rd_kafka_commit_transaction", ptr, ptr, ctypes.c_int),
-        ("rd_kafka_abort_transaction", ptr, ptr, ctypes.c_int),
         ("rd_kafka_error_name", text, ptr),
         ("rd_kafka_error_string", text, ptr),
         ("rd_kafka_error_is_fatal", ctypes.c_int, ptr),
@@ -151,9 +150,6 @@ class ArrowProducer:
     def commit(self, timeout_s: float) -> None:
         """Flushes and commits; a row that could not be delivered makes this raise."""
         self._check("committing a transaction", self._lib.rd_kafka_commit_transaction(self._rk, int(timeout_s * 1000)))
-
-    def abort(self, timeout_s: float) -> None:
-        self._check("aborting a transaction", self._lib.rd_kafka_abort_transaction(self._rk, int(timeout_s * 1000)))
 
     def _topic(self, name: str) -> int:
         if name not in self._topics:

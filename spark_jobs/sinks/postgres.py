@@ -26,7 +26,7 @@ def write_partition(sink: PostgresSink, epoch: int, partition_id: int, batches: 
     """Writes one task's rows (column value: JSON objects); returns how many it had. A replayed epoch changes nothing."""
     import psycopg2
     from psycopg2 import sql
-    from psycopg2.extras import execute_values
+    from psycopg2.extras import Json, execute_values
 
     first = next((b for b in batches if b.num_rows), None)
     if first is None:
@@ -60,7 +60,12 @@ def write_partition(sink: PostgresSink, epoch: int, partition_id: int, batches: 
                     sql.SQL(", ").join(map(sql.Identifier, sink.keys)),
                     sql.SQL("update set ") + update if set(columns) - set(sink.keys) else sql.SQL("nothing"),
                 )
-                execute_values(cursor, statement, [tuple(r.get(c) for c in columns) for r in latest.values()], page_size=1000)
+                execute_values(
+                    cursor,
+                    statement,
+                    [tuple(Json(v) if isinstance(v, dict | list) else v for v in map(r.get, columns)) for r in latest.values()],
+                    page_size=1000,
+                )
             return rows
     finally:
         connection.close()

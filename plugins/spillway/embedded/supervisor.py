@@ -121,8 +121,6 @@ class Supervisor:
             except (OSError, ValueError, KeyError):
                 path.unlink(missing_ok=True)
                 continue
-            if verb == "down":
-                self._stop.set()
             for name in names:
                 if verb == "stop" and name in self.runners:
                     self.runners[name].stop()

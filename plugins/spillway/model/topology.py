@@ -147,9 +147,6 @@ class Pipeline:
     def application(self, name: str) -> Application:
         return next(a for a in self.applications if a.name == name)
 
-    def application_of(self, operator: str) -> Application:
-        return next(a for a in self.applications if operator in a.operators)
-
     def inputs(self, operator: str) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.consumer == operator)
 
@@ -172,9 +169,7 @@ class Pipeline:
             **{k: v for k, v in raw.items() if k not in ("operators", "edges", "applications")},
             operators=tuple(_operator(o) for o in raw["operators"]),
             edges=tuple(_edge(e) for e in raw["edges"]),
-            applications=tuple(
-                Application(**{**a, "operators": tuple(a["operators"])}) for a in raw["applications"]
-            ),
+            applications=tuple(Application(**{**a, "operators": tuple(a["operators"])}) for a in raw["applications"]),
         )
 
 

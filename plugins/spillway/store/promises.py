@@ -9,7 +9,7 @@ from spillway.model.topology import Pipeline
 
 def accuracies(pipeline: Pipeline, keeps: Mapping[str, float | None]) -> dict[str, float | None]:
     """Share of the source events each operator sees: the keep of an edge times what its producer sees, the smallest over
-    the inputs (spec 1, equation 3, with keeps for measured rates). None where a keep on the way is unknown."""
+    the inputs (Stream Economics, equation 3, with keeps for measured rates). None where a keep on the way is unknown."""
     known: dict[str, float | None] = {}
 
     def of(operator: str) -> float | None:

@@ -17,7 +17,7 @@ EXECUTOR_LINE = [
 DRIVER_LINE = [
     "/usr/lib/jvm/bin/java", "-cp", "/jars/*", "-Xmx512M", "-Dspark.master=spark://127.0.0.1:7077",
     "-Dspark.app.name=spillway:taxi:heavy:12", "org.apache.spark.deploy.worker.DriverWrapper", "spark://Worker@127.0.0.1:27101",
-    "/work/driver-1/run.py", "org.apache.spark.deploy.SparkSubmit", "-c", "spark.app.name=spillway:taxi:heavy:12", "run.py",
+    "driver-1/run.py", "org.apache.spark.deploy.SparkSubmit", "-c", "spark.app.name=spillway:taxi:heavy:12", "run.py",
 ]  # fmt: skip
 
 

@@ -98,4 +98,4 @@ def test_only_edges_with_garbage_are_swept_from_where_the_batch_began() -> None:
     assert found[0].start == {0: 5, 1: 0} and found[0].end == {0: 15, 1: 10} and found[0].keep == 0.5
     first = copy.deepcopy(PROGRESS)
     first["sources"][0]["startOffset"] = None
-    assert sweeps(first, EDGES)[0].start == {0: 0, 1: 0}
+    assert sweeps(first, EDGES)[0].start == {}, "the checkpoint knows where the first batch began"

@@ -52,7 +52,7 @@ class LaunchSpec:
     node: str | None = None
     executors: int = 1
     max_executors: int = 1
-    slots: int = 2
+    slots: int = 1
     driver_memory_mb: int = 512
     executor_memory_mb: int = 512
     conf: Mapping[str, str] = field(default_factory=dict)

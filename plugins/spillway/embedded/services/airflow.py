@@ -95,9 +95,15 @@ def prepare(context: Context) -> None:
         write_atomic(context.layout.data / "airflow-version", version("apache-airflow"))
 
 
-def command(*arguments: str) -> Callable[[Context], Launch]:
+def scheduler_environment(context: Context) -> dict[str, str]:
+    """The scheduler's tasks clean up Airflow's own old runs: only they get the address of its database."""
+    metadata = context.dsn("airflow", "airflow").replace("postgresql://", "postgres://")
+    return {**environment(context), "AIRFLOW_CONN_AIRFLOW_METADATA": metadata}
+
+
+def command(*arguments: str, env: Callable[[Context], dict[str, str]] = environment) -> Callable[[Context], Launch]:
     def launch(context: Context) -> Launch:
-        return Launch(command=[program(), *arguments], env=environment(context), cwd=context.layout.airflow)
+        return Launch(command=[program(), *arguments], env=env(context), cwd=context.layout.airflow)
 
     return launch
 
@@ -152,7 +158,7 @@ SERVICES = (
         name="airflow-scheduler",
         needs=("postgres", "airflow-api"),  # its tasks talk to the api-server from the first moment
         prepare=prepare,
-        launch=command("scheduler", "--skip-serve-logs"),
+        launch=command("scheduler", "--skip-serve-logs", env=scheduler_environment),
         healthy=heartbeat("scheduler", "latest_scheduler_heartbeat"),
         start_timeout_s=_TIMEOUT,
         stop_timeout_s=stack()["airflow"]["stop_timeout_s"],  # lets running tasks finish

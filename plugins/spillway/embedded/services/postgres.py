@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from spillway.embedded.config import HOST, REPO, Layout, package_dir, stack
+from spillway.embedded.config import HOST, Layout, package_dir, stack
 from spillway.embedded.errors import EmbeddedError
 from spillway.embedded.processes import BECOME
 from spillway.embedded.services.base import Context, Launch, Service
@@ -180,30 +180,10 @@ def healthy(context: Context, _: int) -> str | None:
 
 def ready(context: Context) -> None:
     """Roles, databases and the schema; safe to run at every start."""
-    import psycopg2
-    from psycopg2 import sql
-
-    connection = psycopg2.connect(context.dsn("postgres", "postgres"), connect_timeout=10)
-    connection.autocommit = True
-    databases: dict[str, str] = stack()["postgres"]["databases"]
-    try:
-        with connection.cursor() as c:
-            c.execute((REPO / "sql" / "roles.sql").read_text(encoding="utf-8"))
-            c.execute("select 1 from pg_roles where rolname = 'airflow'")
-            if c.fetchone() is None:
-                c.execute("create role airflow login nosuperuser nocreatedb nocreaterole")
-            for role in ("spillway_owner", "spillway_control", "spillway_job", "spillway_read", "airflow"):
-                c.execute(sql.SQL("alter role {} password %s").format(sql.Identifier(role)), (context.secrets[role],))
-            for database, owner in databases.items():
-                c.execute("select 1 from pg_database where datname = %s", (database,))
-                if c.fetchone() is None:
-                    c.execute(sql.SQL("create database {} owner {}").format(sql.Identifier(database), sql.Identifier(owner)))
-                    c.execute(sql.SQL("revoke all on database {} from public").format(sql.Identifier(database)))
-            c.execute("grant connect on database spillway to spillway_control, spillway_job, spillway_read")
-    finally:
-        connection.close()
     from spillway.store.migrate import migrate
+    from spillway.store.provision import provision
 
+    provision(context.dsn("postgres", "postgres"), context.secrets, stack()["postgres"]["databases"])
     migrate(context.dsn("spillway_owner"))
 
 
