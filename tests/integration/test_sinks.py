@@ -73,7 +73,8 @@ def committed(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 def sink(stack: Stack, unique: Callable[[str], str]) -> KafkaSink:
     bootstrap, name = stack.env["SPILLWAY_KAFKA"], unique("sink")
     topics = [NewTopic(name, 2), NewTopic(f"{name}.m", 4, config={"cleanup.policy": "compact"})]
-    for future in AdminClient({"bootstrap.servers": bootstrap}).create_topics(topics).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics(topics).values():
         future.result()
     return KafkaSink(bootstrap=bootstrap, writer_id=name, topics=(name,), marker_topics=(f"{name}.m",), by_source=False)
 
