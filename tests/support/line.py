@@ -37,13 +37,13 @@ def until(what: Callable[[], Any], timeout_s: float, message: str, every_s: floa
 
 
 class Line:
-    """One pipeline. A thread converges every `every_s` seconds, in the place of spillway_streams."""
+    """One pipeline. A thread converges every `every_s` seconds, in the place of spillway_streams; not where Airflow runs."""
 
-    def __init__(self, stack: Stack, yaml: str, every_s: float = 3.0) -> None:
+    def __init__(self, stack: Stack, yaml: str, every_s: float = 3.0, converge_here: bool = True) -> None:
         self.stack, self.env = stack, stack.env
         pipeline, problems = check_text(yaml)
         assert pipeline is not None, "\n".join(str(p) for p in problems)
-        self.pipeline, self._every_s = pipeline, every_s
+        self.pipeline, self._every_s, self._converge_here = pipeline, every_s, converge_here
         self.errors: list[str] = []
         self._stopping = threading.Event()
         with self.db() as connection:
@@ -58,14 +58,16 @@ class Line:
     def __enter__(self) -> Line:
         with self.db() as connection:
             pipelines.set_desired(connection, self.pipeline.name, "running", "test")
-        self._thread.start()
+        if self._converge_here:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(Exception):
             self.stop()
         self._stopping.set()
-        self._thread.join(20)
+        if self._converge_here:
+            self._thread.join(20)
 
     @contextlib.contextmanager
     def db(self, role: str = "CONTROL") -> Iterator[Any]:

@@ -1,0 +1,170 @@
+"""The real line: Airflow's scheduler runs spillway_streams, which starts, restarts and stops a real pipeline."""
+
+from __future__ import annotations
+
+import collections
+import json
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from spillway.embedded import Stack
+
+from tests.support.line import Line, driver_log, until
+
+YAML = """
+pipeline: airline
+trigger: 500ms
+lineage: true
+operators:
+  pass:
+    function: tests.support.operators:slow_pass
+    schema: n bigint not null, key string not null
+    key: key
+    buckets: 2
+edges:
+  - {topic: airline.in, to: pass, partitions: 2}
+applications:
+  pass: {operators: [pass], node: n2, executors: 1}
+"""
+
+
+class Airflow:
+    """The REST API, as an operator's own scripts would use it."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._url = stack.env["SPILLWAY_AIRFLOW"]
+        user, password = stack.airflow_login
+        login = requests.post(f"{self._url}/auth/token", json={"username": user, "password": password}, timeout=20)
+        login.raise_for_status()
+        self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        answer = requests.get(f"{self._url}/api/v2{path}", params=parameters, headers=self._headers, timeout=20)
+        answer.raise_for_status()
+        return answer.json()
+
+    def runs(self, dag: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=50)["dag_runs"]
+        return found
+
+    def trigger(self, dag: str) -> str:
+        answer = requests.post(
+            f"{self._url}/api/v2/dags/{dag}/dagRuns", json={"logical_date": None}, headers=self._headers, timeout=20
+        )
+        answer.raise_for_status()
+        return str(answer.json()["dag_run_id"])
+
+    def anonymous(self, path: str) -> int:
+        return requests.get(f"{self._url}{path}", timeout=20).status_code
+
+
+@pytest.fixture(scope="module")
+def full(run_root: Path) -> Iterator[Stack]:
+    stack = Stack(run_root / "airflow", services=("postgres", "kafka", "spark", "airflow"))
+    try:
+        stack.up()
+        yield stack
+    finally:
+        stack.clean()
+
+
+class Feed(threading.Thread):
+    def __init__(self, line: Line) -> None:
+        super().__init__(daemon=True)
+        self._line, self.sent, self.stopping = line, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.stopping.wait(0.5):
+            numbers = range(self.sent, self.sent + 200)
+            self._line.produce("airline.in", [(b"%d" % n, json.dumps({"n": n, "key": f"k{n}"}).encode()) for n in numbers])
+            self.sent += 200
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def generation(line: Line) -> int:
+    return int(line.sql("select generation from spillway.application where pipeline = 'airline'")[0][0])
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(600)
+def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None:
+    airflow = Airflow(full)
+    with Line(full, YAML, converge_here=False) as line:
+        until(line.running, 180, "spillway_streams starts the application\n" + driver_log(full))
+        assert generation(line) == 1
+        feed = Feed(line)
+        feed.start()
+        until(
+            lambda: line.sql("select count(*) from spillway.batch_metric where pipeline = 'airline'")[0][0] > 2,
+            120,
+            "batches flow",
+        )
+
+        before = generation(line)
+        killed = line.sql("select now()")[0][0]
+        assert line.kill(line.drivers()) == 2, "one JVM, one Python process"
+        until(lambda: generation(line) > before, 90, "a new generation is launched")
+        launched = line.sql("select launched_at from spillway.application where pipeline = 'airline'")[0][0]
+        begun = [r for r in airflow.runs("spillway_streams") if r["start_date"] and killed <= moment(r["start_date"]) <= launched]
+        assert 1 <= len(begun) <= 2, f"back within two runs, but it took {len(begun)}"
+        until(line.running, 120, "the new generation runs")
+
+        feed.stopping.set()
+        feed.join(20)
+        until(lambda: line.caught_up("airline.in:pass"), 120, "all is read")
+        generations = generation(line)
+        runs = len(airflow.runs("spillway_streams"))
+        until(lambda: len(airflow.runs("spillway_streams")) >= runs + 2, 60, "two more runs", every_s=2)
+        assert generation(line) == generations, "a run that finds everything as declared does nothing"
+
+        line.stop(90)
+        seen = collections.Counter(r["lineage"] for r in line.records("airline.pass.out"))
+        source = {f"airline.in-{partition}-{offset}" for partition, offset, *_ in line.consume("airline.in")}
+        assert len(source) == feed.sent and seen.keys() == source and set(seen.values()) == {1}
+        bad = [r for r in airflow.runs("spillway_streams") if r["state"] not in ("success", "running", "queued")]
+        assert not bad, bad
+        held = airflow.get("/dags/spillway_streams/dagRuns/~/taskInstances", limit=100)["task_instances"]
+        longest = max(t["duration"] or 0.0 for t in held)
+        assert longest < 60, f"a task held its slot for {longest:.0f} s: it must not live as long as the job"
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(300)
+def test_housekeeping_runs_in_airflow_and_cleans_its_own_runs(full: Stack) -> None:
+    airflow = Airflow(full)
+    run = airflow.trigger("spillway_housekeeping")
+    state = until(
+        lambda: next(
+            (
+                r["state"]
+                for r in airflow.runs("spillway_housekeeping")
+                if r["dag_run_id"] == run and r["state"] in ("success", "failed")
+            ),
+            None,
+        ),
+        120,
+        "the run ends",
+        every_s=2,
+    )
+    assert state == "success"
+    import psycopg2
+
+    with psycopg2.connect(full.env["SPILLWAY_DSN_READ"]) as connection, connection.cursor() as cursor:
+        cursor.execute("select text from spillway.event where actor = 'housekeeping' order by id desc limit 2")
+        said = " ".join(r[0] for r in cursor.fetchall())
+    assert "partitions" in said and "old runs stay" not in said, said
+
+
+@pytest.mark.integration
+def test_every_endpoint_is_behind_the_login(full: Stack) -> None:
+    airflow = Airflow(full)
+    assert airflow.anonymous("/api/v2/dags") == 401
+    assert airflow.anonymous("/api/v2/connections") == 401

@@ -1,0 +1,64 @@
+"""Each row of the demo's verdict can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from spillway.demo.verdict import HandKeep, Measured, QueryFlow, verdict
+
+LIGHT = QueryFlow(floor=0.8, priority=5, arrived=1000, expected=1000, written=1000, doubled=0)
+HEAVY = QueryFlow(floor=0.3, priority=1, arrived=1000, expected=500, written=500, doubled=0)
+HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
+GOOD = Measured(
+    asked=1010,
+    delivered=1010,
+    garbage=10,
+    read=1010,
+    dead_letters=10,
+    lag={"a:b": 0},
+    peak_lag={"a:b": 700},
+    queries={"light": LIGHT, "heavy": HEAVY},
+    hand=HAND,
+    batches=50,
+    missing_batches=0,
+    metrics_dropped=0,
+    memory_mb=4000.0,
+    actions=(),
+)
+
+
+def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
+    rows = verdict(GOOD)
+    assert all(r.good for r in rows)
+    names = [r.what for r in rows]
+    assert names.index("light: accuracy (priority 5)") < names.index("heavy: accuracy (priority 1)")
+
+
+@pytest.mark.parametrize(
+    ("change", "row"),
+    [
+        ({"delivered": 1009}, "events in"),
+        ({"asked": 0, "delivered": 0}, "events in"),
+        ({"read": 1011}, "events processed"),
+        ({"dead_letters": 9}, "garbage to dead letters"),
+        ({"queries": {"light": replace(LIGHT, written=790, expected=790)}}, "light: accuracy (priority 5)"),
+        ({"queries": {"light": replace(LIGHT, written=999)}}, "light: rows lost / doubled, by lineage"),
+        ({"queries": {"light": replace(LIGHT, doubled=1)}}, "light: rows lost / doubled, by lineage"),
+        ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, batches_until=3)}, "… in force after"),
+        ({"hand": replace(HAND, batches_until=None)}, "… in force after"),
+        ({"lag": {"a:b": 1}}, "lag at the end"),
+        ({"lag": {}}, "lag at the end"),
+        ({"missing_batches": 1}, "metrics"),
+        ({"metrics_dropped": 1}, "metrics"),
+        ({"batches": 0}, "metrics"),
+        ({"memory_mb": 9000.0}, "memory of everything"),
+        ({"memory_mb": 0.0}, "memory of everything"),
+    ],
+)
+def test_a_broken_promise_shows(change: dict[str, Any], row: str) -> None:
+    bad = [r.what for r in verdict(replace(GOOD, **change)) if not r.good]
+    assert row in bad
