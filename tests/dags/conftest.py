@@ -26,15 +26,19 @@ def metadata(stack: Any) -> Iterator[str]:
     secrets = load_secrets(stack.layout)
     where = psycopg2.extensions.parse_dsn(stack.env["SPILLWAY_DSN_CONTROL"])
     address = f"{where['host']}:{where['port']}"
-    admin = psycopg2.connect(f"postgresql://postgres:{secrets['postgres']}@{address}/postgres")
-    admin.autocommit = True
     name = f"airflow_test_{os.getpid()}"
-    with admin.cursor() as cursor:
-        cursor.execute(f"create database {name} owner airflow")
+
+    def administer(statement: str) -> None:
+        """A connection each time: other tests restart the server in between."""
+        admin = psycopg2.connect(f"postgresql://postgres:{secrets['postgres']}@{address}/postgres")
+        admin.autocommit = True
+        with admin.cursor() as cursor:
+            cursor.execute(statement)
+        admin.close()
+
+    administer(f"create database {name} owner airflow")
     yield f"postgresql+psycopg2://airflow:{secrets['airflow']}@{address}/{name}"
-    with admin.cursor() as cursor:
-        cursor.execute(f"drop database {name} with (force)")
-    admin.close()
+    administer(f"drop database {name} with (force)")
 
 
 @pytest.fixture(scope="session")

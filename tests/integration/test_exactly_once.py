@@ -26,12 +26,13 @@ operators:
     schema: n bigint not null, key string not null
     key: key
     buckets: 4
+    args: {pause_s: 0.05}
   by_source:
     function: tests.support.operators:slow_pass
     schema: n bigint not null, key string not null
     key: key
     buckets: 4
-    args: {pause_s: 0.005}
+    args: {pause_s: 0.03}
   by_shuffle:
     function: tests.support.operators:plain_pass
     schema: n bigint not null, key string not null
@@ -55,7 +56,7 @@ applications:
     executors: 2
     slots: 1
     conf: &quick
-      spark.sql.execution.arrow.maxRecordsPerBatch: "50"
+      spark.sql.execution.arrow.maxRecordsPerBatch: "10"
       spark.network.timeout: 6s
       spark.network.timeoutInterval: 1s
       spark.executor.heartbeatInterval: 1s

@@ -44,7 +44,7 @@ EDGE = "pass:tally"
 
 
 class Feed(threading.Thread):
-    """About 2 000 events a second until told to stop."""
+    """A few thousand events a second until told to stop."""
 
     def __init__(self, line: Line) -> None:
         super().__init__(daemon=True)
@@ -52,10 +52,10 @@ class Feed(threading.Thread):
 
     def run(self) -> None:
         while not self._stopping.wait(0.2):
-            numbers = range(self.sent, self.sent + 400)
+            numbers = range(self.sent, self.sent + 800)
             events = [(str(n % 97).encode(), json.dumps({"n": n, "key": f"k{n % 97}"}).encode()) for n in numbers]
             self._line.produce("steer.in", events)
-            self.sent += 400
+            self.sent += 800
 
     def stop(self) -> None:
         self._stopping.set()
@@ -113,7 +113,7 @@ def test_keep_changes_on_a_running_stateful_query_while_postgres_comes_and_goes(
     assert len(line.drivers()) == 2, "the job lived on: one JVM, one Python process"
 
     kept = lambda: [b for b in batches(line) if b[5] == decision]  # noqa: E731
-    until(lambda: sum(b[1] for b in kept()) > 45_000, 150, "45 000 rows with keep 0.5")
+    until(lambda: sum(b[1] for b in kept()) > 45_000, 300, "45 000 rows with keep 0.5")
     share = sum(b[2] for b in kept()) / sum(b[1] for b in kept())
     assert abs(share - 0.5) <= 0.01, share
     ids = [b[0] for b in batches(line)]
