@@ -205,7 +205,7 @@ def words(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
         writer.close()
         return run
 
-    results = alternate({"plain": plain, "spillway": spillway}, rounds=pairs, warm_up=2)
+    results = alternate({"plain": plain, "spillway": spillway}, rounds=pairs, warm_up=3)
     throughput = [r.rows / r.wall_s for r in results["spillway"]]
     baseline = [r.rows / r.wall_s for r in results["plain"]]
     return {

@@ -54,7 +54,8 @@ def sweeps(progress: dict[str, Any], edges: tuple[Edge, ...]) -> list[Sweep]:
         start = offsets(source, "startOffset", edge.topic)
         # A query's very first batch does not say where it began.
         begin = {p: start.get(p, 0) for p in end} if start else {}
-        found.append(Sweep(batch_id=int(progress["batchId"]), edge=edge, start=begin, end=end, keep=float(seen["keep"])))
+        keep = float(seen["setting"]["keep"])
+        found.append(Sweep(batch_id=int(progress["batchId"]), edge=edge, start=begin, end=end, keep=keep))
     return found
 
 

@@ -77,39 +77,44 @@ def parsed(frame: DataFrame, operator: Operator, lineage_in_value: bool) -> tupl
 
 
 def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, edge: Edge, raw: DataFrame) -> DataFrame:
-    """One edge's rows as the user's function sees them, with the counts of the batch observed under the edge's name."""
+    """One edge's rows as the user's function sees them, with the counts of the batch observed under the edge's name.
+
+    Observing copies every row it sees, so it comes after the projection, when the raw bytes are gone.
+    """
     ordinal = pipeline.inputs(operator.name).index(edge)
     inner = edge.producer is not None
     frame = shed(spark, raw, pipeline.name, edge)
-    bad: Column = F.lit(False)
-    if operator.schema:
-        frame, bad = parsed(frame, operator, pipeline.lineage and inner)
-        frame = frame.withColumn("__bad", bad)
-        bad = F.col("__bad")
-    millis = F.unix_millis("timestamp")
-    frame = frame.observe(
-        edge.name,
-        F.count(F.lit(1)).alias("kept"),
-        F.sum(bad.cast("int")).alias("bad"),
-        F.max("__v.keep").alias("keep"),
-        F.max("__v.decision").alias("decision"),
-        F.max("__v.source").alias("source"),
-        F.avg(millis).alias("mean_ms"),
-        F.min(millis).alias("oldest_ms"),
-    )
     source = (F.col("partition") + F.lit(ordinal << SOURCE_SHIFT)).alias("_src")
     origin = F.concat_ws("-", "topic", "partition", "offset")
     if not operator.schema:
         columns = [F.col(c) for c in ("key", "value", "topic", "partition", "offset", "timestamp")]
-        return frame.select(*columns, source, *([origin.alias("lineage")] if pipeline.lineage else []))
+        lineage = [origin.alias("lineage")] if pipeline.lineage else []
+        frame = frame.select(*columns, source, *lineage, F.lit(False).alias("__bad"), "__v")
+        return _observed(frame, edge, F.col("timestamp")).drop("__bad", "__v")
+    frame, bad = parsed(frame, operator, pipeline.lineage and inner)
     names = [n for n in parse_schema(operator, pipeline.lineage and inner).fieldNames() if n not in (CORRUPT, "lineage")]
     lineage = [(F.coalesce("__p.lineage", origin) if inner else origin).alias("lineage")] if pipeline.lineage else []
-    return frame.where(~bad).select(
+    frame = frame.select(
         *[F.col(f"__p.`{n}`").alias(n) for n in names],
         F.col("key").alias("kafka_key"),
         F.col("timestamp").alias("kafka_timestamp"),
         source,
         *lineage,
+        bad.alias("__bad"),
+        "__v",
+    )
+    return _observed(frame, edge, F.col("kafka_timestamp")).where("not __bad").drop("__bad", "__v")
+
+
+def _observed(frame: DataFrame, edge: Edge, timestamp: Column) -> DataFrame:
+    millis = F.unix_millis(timestamp)
+    return frame.observe(
+        edge.name,
+        F.count(F.lit(1)).alias("kept"),
+        F.count_if("__bad").alias("bad"),
+        F.first("__v").alias("setting"),
+        F.sum(millis).alias("total_ms"),
+        F.min(millis).alias("oldest_ms"),
     )
 
 

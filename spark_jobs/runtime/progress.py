@@ -170,7 +170,8 @@ def batch_rows(progress: dict[str, Any], context: BatchContext, metrics_dropped:
             continue
         seen = observed.get(edge.name) or {}
         effective = context.effective.get(edge.name, Effective())
-        keep, decision, origin = seen.get("keep"), seen.get("decision"), seen.get("source")
+        setting, kept = seen.get("setting") or {}, int(seen.get("kept") or 0)
+        keep, decision, origin = setting.get("keep"), setting.get("decision"), setting.get("source")
         edges.append(
             (
                 context.pipeline,
@@ -180,13 +181,13 @@ def batch_rows(progress: dict[str, Any], context: BatchContext, metrics_dropped:
                 batch_id,
                 ended,
                 int(source.get("numInputRows", 0)),
-                int(seen.get("kept") or 0),
+                kept,
                 int(seen.get("bad") or 0),
                 effective.keep if keep is None else float(keep),
                 effective.source if origin is None else SOURCES[int(origin)],
                 effective.decision_id if decision is None else (int(decision) or None),
                 lag(progress, edge.topic),
-                None if seen.get("mean_ms") is None else max(0.0, ended_ms - float(seen["mean_ms"])),
+                max(0.0, ended_ms - float(seen["total_ms"]) / kept) if kept else None,
                 None if seen.get("oldest_ms") is None else max(0.0, ended_ms - float(seen["oldest_ms"])),
             )
         )

@@ -39,10 +39,10 @@ PROGRESS: dict[str, Any] = {
     ],
     "observedMetrics": {
         "a:op": {
-            "kept": 10, "bad": 2, "keep": 0.5, "decision": 4, "source": 1,
-            "mean_ms": 1794823200000.0 - 500, "oldest_ms": 1794823200000 - 1000,
+            "kept": 10, "bad": 2, "setting": {"keep": 0.5, "decision": 4, "source": 1},
+            "total_ms": 10 * (1794823200000 - 500), "oldest_ms": 1794823200000 - 1000,
         },
-        "ab:op": {"kept": 0, "bad": None, "keep": None, "decision": None, "source": None, "mean_ms": None, "oldest_ms": None},
+        "ab:op": {"kept": 0, "bad": 0, "setting": None, "total_ms": None, "oldest_ms": None},
         "__sink": {"rows": 8},
     },
     "sources": [
