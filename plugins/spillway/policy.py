@@ -47,6 +47,7 @@ class Policy:
     airflow_retention_days: int = _tunable(3, 1, 3_650, "days of Airflow's own runs and task logs that are kept")
     # batches
     batch_rows_first: int = _tunable(10_000, 1, 100_000_000, "bound of the first batch, before anything is known")
+    batch_rows_min: int = _tunable(10, 1, 100_000_000, "bound of a batch that no slowness of the operator undercuts")
     batch_rows_max: int = _tunable(2_000_000, 1, 1_000_000_000, "bound of a batch that no speed of the operator exceeds")
     # spillway_streams and spillway_housekeeping
     streams_interval_s: float = _tunable(15.0, 5.0, 3_600.0, "how often spillway_streams brings what runs to what is declared")
@@ -69,6 +70,7 @@ class Policy:
             ("heartbeat_s", "silent_s"),
             ("silent_s", "give_up_s"),
             ("backoff_first_s", "backoff_most_s"),
+            ("batch_rows_min", "batch_rows_first"),
             ("batch_rows_first", "batch_rows_max"),
         ):
             if getattr(self, larger) < getattr(self, smaller):

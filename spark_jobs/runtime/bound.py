@@ -13,7 +13,7 @@ SUPPORTED = ("4.2.",)
 class BoundPolicy:
     target_s: float
     """How long a full batch should take."""
-    floor: int = 500
+    floor: int = 10
     ceiling: int = 5_000_000
     band: float = 0.25
     """Changes smaller than this share are not worth making."""

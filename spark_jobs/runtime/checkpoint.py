@@ -29,14 +29,19 @@ class Checkpoint:
         finally:
             stream.close()
 
+    def _batches(self, log: str) -> list[int]:
+        folder = self._child(log)
+        if not self._fs.exists(folder):
+            return []
+        return sorted(int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit())
+
     def last_commit(self) -> int:
         """The newest committed batch, -1 if there is none."""
-        folder = self._child("commits")
-        if not self._fs.exists(folder):
-            return -1
-        return max(
-            (int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit()), default=-1
-        )
+        return max(self._batches("commits"), default=-1)
+
+    def last_planned(self) -> int:
+        """The newest batch that was begun, -1 if there is none."""
+        return max(self._batches("offsets"), default=-1)
 
     def offsets(self, batch_id: int) -> dict[str, dict[int, int]] | None:
         """End offsets of a batch, by topic and partition; None when the log no longer has it."""
@@ -51,9 +56,8 @@ class Checkpoint:
 
     def oldest_offsets(self) -> dict[str, dict[int, int]]:
         """End offsets of the oldest batch the log still has."""
-        folder = self._child("offsets")
-        kept = [int(f.getPath().getName()) for f in self._fs.listStatus(folder) if f.getPath().getName().isdigit()]
-        return (self.offsets(min(kept)) if kept else None) or {}
+        kept = self._batches("offsets")
+        return (self.offsets(kept[0]) if kept else None) or {}
 
     def first_offsets(self, sources: int) -> dict[str, dict[int, int]]:
         """Where the first batch began, as the Kafka source recorded it."""
@@ -65,16 +69,16 @@ class Checkpoint:
                 found.update({t: {int(p): int(o) for p, o in ps.items()} for t, ps in json.loads(text[start:]).items()})
         return found
 
-    def read_mark(self, name: str) -> int:
-        text = self._read(name)
-        return int(text) if text else -1
+    def read_text(self, name: str) -> str | None:
+        """What `write_text` wrote; a writer that was killed half-way has left the new text under its other name."""
+        return self._read(name) or self._read(f".{name}.new") or None
 
-    def write_mark(self, name: str, value: int) -> None:
-        """A small number beside the logs: written under another name first, then moved, so that it is never half there."""
+    def write_text(self, name: str, text: str) -> None:
+        """A small text beside the logs, written under another name first and then moved."""
         temporary, final = self._child(f".{name}.new"), self._child(name)
         stream = self._fs.create(temporary, True)
         try:
-            stream.write(bytearray(str(value).encode()))
+            stream.write(bytearray(text.encode()))
         finally:
             stream.close()
         self._fs.delete(final, False)

@@ -100,12 +100,15 @@ class Control(threading.Thread):
 
     def event(self, subject: str, kind: str, text: str) -> None:
         """Queues an event for Postgres; kept (the newest 200) while Postgres is away."""
-        self._events.append((subject, kind, text))
+        self._events.append((subject, kind, text.replace("\0", "")))
 
     def close(self, state: str, detail: str = "") -> None:
         self.status.state, self.status.detail = state, detail
         self._closing.set()
         self.join(8.0)
+
+    def overdue(self) -> bool:
+        return self._clock() - self._renewed > self._policy.lease_s
 
     # -- the thread
 
@@ -124,12 +127,18 @@ class Control(threading.Thread):
                         next_beat = now + self._policy.heartbeat_s
                     self._read_settings(connection)
                     self._send_events(connection)
-            except psycopg2.Error as error:
-                log.warning("Postgres is away: %s", str(error).strip().splitlines()[0] if str(error).strip() else error)
+            # Whatever it is: a driver whose control thread ends would run on without a lease.
+            except Exception as error:
+                said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+                log.warning(
+                    "%s: %s", "Postgres is away" if isinstance(error, psycopg2.Error) else "the control thread stumbled", said
+                )
+                if self._events and not isinstance(error, psycopg2.OperationalError):
+                    self._events.popleft()
                 _close(connection)
                 connection, next_retry = None, now + 1.0
             self._apply()
-            if self._clock() - self._renewed > self._policy.lease_s and not self.stop_reason:
+            if self.overdue() and not self.stop_reason:
                 self.stop_reason = f"the lease could not be renewed for {self._policy.lease_s:.0f} s"
             self._wait(connection)
         try:
@@ -172,7 +181,7 @@ class Control(threading.Thread):
             ui=status.ui,
             version=self._me.version,
             metrics_dropped=status.metrics_dropped,
-            detail=status.detail[:500],
+            detail=status.detail.replace("\0", "")[:500],
         )
 
     def _read_settings(self, connection: Connection) -> None:

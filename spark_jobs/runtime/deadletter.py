@@ -92,7 +92,7 @@ def collect(frame: DataFrame, sink: KafkaSink, epoch: int, writer: int) -> int:
 
         yield pa.RecordBatch.from_arrays([pa.array([write_partition(sink, epoch, writer, batches)], pa.int64())], ["rows"])
 
-    written = frame.coalesce(1).mapInArrow(part, "rows bigint").agg(F.sum("rows").alias("rows")).collect()
+    written = frame.repartition(1).mapInArrow(part, "rows bigint").agg(F.sum("rows").alias("rows")).collect()
     return int(written[0]["rows"] or 0)
 
 
@@ -113,10 +113,12 @@ class Sweeper(threading.Thread):
         sink: KafkaSink,
         client_conf: dict[str, str],
         on_collected: Callable[[Sweep, int], None],
+        on_lost: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"dead-letters-{operator.name}", daemon=True)
         self._spark, self._pipeline, self._operator, self._checkpoint = spark, pipeline, operator, checkpoint
         self._sink, self._client_conf, self._on_collected = sink, client_conf, on_collected
+        self._on_lost = on_lost
         self._edges = pipeline.inputs(operator.name)
         self._queue: queue.Queue[tuple[int, list[Sweep]] | None] = queue.Queue()
 
@@ -131,7 +133,7 @@ class Sweeper(threading.Thread):
     def missed(self) -> list[Sweep]:
         """What a driver that died may have left: every batch committed since the mark. How those batches were shed is not
         known any more, so garbage a shedder dropped may be among it; it is still garbage."""
-        last, mark = self._checkpoint.last_commit(), self._checkpoint.read_mark(MARK)
+        last, mark = self._checkpoint.last_commit(), int(self._checkpoint.read_text(MARK) or -1)
         if last <= mark:
             return []
         end = self._checkpoint.offsets(last) or {}
@@ -147,7 +149,7 @@ class Sweeper(threading.Thread):
                 dict(self._client_conf),
             )
             if done > mark:
-                begin = (self._checkpoint.offsets(done) or {}).get(edge.topic, begin)
+                begin = (self._checkpoint.offsets(done) or self._checkpoint.oldest_offsets()).get(edge.topic, begin)
             if done < last and until:
                 found.append(Sweep(batch_id=last, edge=edge, start={p: begin.get(p, 0) for p in until}, end=until, keep=1.0))
         return found
@@ -195,13 +197,16 @@ class Sweeper(threading.Thread):
                     if rows:
                         self._on_collected(sweep, rows)
                 if mark is not None:
-                    self._checkpoint.write_mark(MARK, mark)
+                    self._checkpoint.write_text(MARK, str(mark))
                 return
-            except (
-                Exception
-            ) as error:  # whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker
-                log.warning(
-                    "dead letters of %s wait: %s", self._operator.name, str(error).splitlines()[0] if str(error) else error
-                )
+            # Whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker.
+            except Exception as error:
+                said = str(error).splitlines()[0] if str(error) else type(error).__name__
+                if "MSG_SIZE_TOO_LARGE" in str(error):
+                    self._on_lost(
+                        f"dead letters of {self._operator.name} are larger than Kafka takes, and stay only in the source topic"
+                    )
+                    return
+                log.warning("dead letters of %s wait: %s", self._operator.name, said)
                 time.sleep(wait)
                 wait = min(30.0, wait * 2)

@@ -28,6 +28,8 @@ log = logging.getLogger("spillway.driver")
 
 STOPPED, FAILED, REFUSED = 0, 1, 2
 _POLL_S = 0.25
+CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
+"""How Spark says that somebody else has planned or committed the same batch."""
 _RESTARTS = 5
 """Restarts of a query inside the driver, without a batch in between, before the driver gives up and is started anew."""
 
@@ -166,6 +168,8 @@ class Driver:
                 return "signalled"
             if self.control.stop_reason:
                 return self.control.stop_reason
+            if not self.control.is_alive() or self.control.overdue():
+                raise RuntimeError("the control thread has ended or hangs: without it nothing renews the lease")
             if self.spark.sparkContext._jsc.sc().isStopped():
                 raise RuntimeError("Spark has stopped the application")
             for operator in self.operators:
@@ -177,6 +181,8 @@ class Driver:
                 if retry_at[name] == 0.0:
                     failures[name] += 1
                     reason = operator.failure()
+                    if any(sign in reason for sign in CONCURRENT):
+                        return f"fenced: another driver writes the checkpoint of {name}"
                     if failures[name] > _RESTARTS:
                         raise RuntimeError(f"{name} failed {failures[name]} times in a row: {reason}")
                     self.control.event(name, "query_failed", f"{name} stopped ({reason}); it starts again from its checkpoint")

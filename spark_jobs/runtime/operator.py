@@ -24,7 +24,7 @@ from spark_jobs.runtime.metrics import Buffer, ProgressReader
 from spark_jobs.runtime.plan import Input, build, to_records
 from spark_jobs.runtime.progress import SINK, BatchContext, batch_rows, lag
 from spark_jobs.runtime.topics import Topic, Topics, data_topics, marker_topic, writer_id
-from spark_jobs.runtime.writers import WrittenBy, arrange, written_by
+from spark_jobs.runtime.writers import WrittenBy, arrange, by_columns, unsteady, written_by
 from spark_jobs.sinks import kafka as kafka_sink
 from spark_jobs.sinks import postgres as postgres_sink
 from spark_jobs.sinks.kafka import KafkaSink
@@ -32,6 +32,8 @@ from spark_jobs.sinks.postgres import PostgresSink
 
 log = logging.getLogger("spillway.operator")
 
+WRITERS = "spillway-writers"
+"""File in the checkpoint: who writes the operator's rows."""
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 
@@ -75,7 +77,9 @@ class OperatorQuery:
         self.edges = site.pipeline.inputs(operator.name)
         self.location = "/".join((site.checkpoints.rstrip("/"), site.pipeline.name, operator.name, str(state.checkpoint)))
         first = min(state.max_rows or site.policy.batch_rows_first, site.policy.batch_rows_max)
-        limits = BoundPolicy(target_s=site.pipeline.batch_target_s, ceiling=site.policy.batch_rows_max)
+        limits = BoundPolicy(
+            target_s=site.pipeline.batch_target_s, floor=site.policy.batch_rows_min, ceiling=site.policy.batch_rows_max
+        )
         self._bound = BoundFollower(first, limits)
         self.max_rows = first
         self.query: StreamingQuery | None = None
@@ -180,7 +184,7 @@ class OperatorQuery:
         if not names and (output is None or output.type is SinkType.NONE):
             counted = frame.observe(SINK, F.count(F.lit(1)).alias("rows"))
             return counted.writeStream.format("noop").outputMode(mode)
-        records = to_records(frame, self.operator)
+        records = to_records(frame, self.operator, nulls=not names)
         if names and deliveries == {Delivery.AT_LEAST_ONCE}:
             counted = records.observe(SINK, F.count(F.lit(1)).alias("rows"))
             plain = counted.select("key", "value", F.explode(F.array(*[F.lit(n) for n in names])).alias("topic"))
@@ -188,15 +192,39 @@ class OperatorQuery:
             for key, value in {"bootstrap.servers": self.site.bootstrap, **self.site.client_conf}.items():
                 writer = writer.option(f"kafka.{key}", value)
             return writer
-        by = written_by(frame)
-        if not names:
-            by = WrittenBy.STATE if by is WrittenBy.STATE else WrittenBy.SHUFFLE
-            task = self._postgres_task()
+        by = written_by(frame, len(self.edges))
+        if not names and by is WrittenBy.SOURCE:
+            by = WrittenBy.SHUFFLE
+        self._refuse_unsteady(frame, by)
+        self._pin_writers(by)
+        if names:
+            written = arrange(records, by, self.state.buckets).mapInArrow(self._kafka_task(names, by, topics), "rows bigint")
         else:
-            task = self._kafka_task(names, by, topics)
+            arranged = by_columns(frame, records, output, self.state.buckets) if by is WrittenBy.SHUFFLE else records
+            written = arranged.select("value").mapInArrow(self._postgres_task(frame), "rows bigint")
         log.info("%s is written by %s", self.operator.name, by)
-        written = arrange(records, by, self.state.buckets).mapInArrow(task, "rows bigint")
         return written.observe(SINK, F.sum("rows").alias("rows")).writeStream.format("noop").outputMode(mode)
+
+    def _refuse_unsteady(self, frame: DataFrame, by: WrittenBy) -> None:
+        if by is WrittenBy.SHUFFLE and "_src" not in frame.columns and (expression := unsteady(frame)):
+            raise RuntimeError(
+                f"{self.operator.name} is shuffled by key in front of its sink, and {expression} may give a row another key when "
+                "a batch is replayed: rows could be lost or doubled; keep the column _src in its output"
+            )
+
+    def _pin_writers(self, by: WrittenBy) -> None:
+        """Who writes belongs to the checkpoint: a batch that was begun with other writers must be finished by them."""
+        checkpoint = Checkpoint(self.spark, self.location)
+        mine = by.value if by is WrittenBy.SOURCE else f"{by.value}, {self.state.buckets} of them"
+        before = checkpoint.read_text(WRITERS)
+        if before == mine:
+            return
+        if before is not None and checkpoint.last_planned() > checkpoint.last_commit():
+            raise RuntimeError(
+                f"batch {checkpoint.last_planned()} of {self.operator.name} was begun with rows written by {before}, now they "
+                f"would be written by {mine}: run the version before until that batch is committed, or `spillway reset` the operator"
+            )
+        checkpoint.write_text(WRITERS, mine)
 
     def _kafka_task(self, names: tuple[str, ...], by: WrittenBy, topics: Topics) -> Callable[[Iterator[Any]], Iterator[Any]]:
         pipeline, operator, checkpoint = self.site.pipeline.name, self.operator.name, self.state.checkpoint
@@ -204,11 +232,11 @@ class OperatorQuery:
             counts = topics.partitions()
             markers = [(marker_topic(pipeline, operator, checkpoint, e.name), counts[e.topic]) for e in self.edges]
         else:
-            markers = [(marker_topic(pipeline, operator, checkpoint, "partitions"), self.state.buckets)]
+            markers = [(marker_topic(pipeline, operator, checkpoint, by.name.lower()), self.state.buckets)]
         topics.ensure([Topic(name=n, partitions=c, config=topic_names.MARKER_CONFIG, grow=True) for n, c in markers])
         sink = KafkaSink(
             bootstrap=self.site.bootstrap,
-            writer_id=writer_id(pipeline, operator, checkpoint),
+            writer_id=f"{writer_id(pipeline, operator, checkpoint)}-{by.name.lower()}",
             topics=names,
             marker_topics=tuple(n for n, _ in markers),
             by_source=by is WrittenBy.SOURCE,
@@ -216,11 +244,13 @@ class OperatorQuery:
         )
         return sink_task(kafka_sink.write_partition, sink)
 
-    def _postgres_task(self) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def _postgres_task(self, frame: DataFrame) -> Callable[[Iterator[Any]], Iterator[Any]]:
         output = self.operator.output
         assert output is not None and output.table is not None
         name = writer_id(self.site.pipeline.name, self.operator.name, self.state.checkpoint)
-        return sink_task(postgres_sink.write_partition, PostgresSink(writer_id=name, table=output.table, keys=output.keys))
+        columns = tuple(c for c in frame.columns if c != "_src")
+        sink = PostgresSink(writer_id=name, table=output.table, keys=output.keys, columns=columns)
+        return sink_task(postgres_sink.write_partition, sink)
 
     def _make_sweeper(self, topics: Topics) -> Sweeper:
         pipeline, operator, checkpoint = self.site.pipeline, self.operator, self.state.checkpoint
@@ -239,9 +269,11 @@ class OperatorQuery:
             text = f"{rows} events of {sweep.edge.topic} did not parse (batch {sweep.batch_id}); they are in {sink.topics[0]}"
             self._event(sweep.edge.name, "dead_letter", text)
 
-        return Sweeper(
-            self.spark, pipeline, operator, Checkpoint(self.spark, self.location), sink, self.site.client_conf, collected
-        )
+        def lost(text: str) -> None:
+            self._event(operator.name, "dead_letter_lost", text)
+
+        checkpoint_ = Checkpoint(self.spark, self.location)
+        return Sweeper(self.spark, pipeline, operator, checkpoint_, sink, self.site.client_conf, collected, lost)
 
 
 def sink_task(write: Callable[..., int], sink: KafkaSink | PostgresSink) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -113,7 +113,7 @@ def _observed(frame: DataFrame, edge: Edge, timestamp: Column) -> DataFrame:
         F.count(F.lit(1)).alias("kept"),
         F.count_if("__bad").alias("bad"),
         F.first("__v").alias("setting"),
-        F.sum(millis).alias("total_ms"),
+        F.sum(millis.cast("double")).alias("total_ms"),
         F.min(millis).alias("oldest_ms"),
     )
 
@@ -131,8 +131,9 @@ def build(spark: SparkSession, pipeline: Pipeline, operator: Operator, source: I
     return result
 
 
-def to_records(frame: DataFrame, operator: Operator) -> DataFrame:
-    """(key, value[, _src]): `value` as it is when the function made one, else every column as one JSON object."""
+def to_records(frame: DataFrame, operator: Operator, *, nulls: bool = False) -> DataFrame:
+    """(key, value[, _src]): `value` as it is when the function made one, else every column as one JSON object, with its nulls or
+    without."""
     source = [F.col("_src")] if "_src" in frame.columns else []
     if "value" in frame.columns:
         key = F.col("key") if "key" in frame.columns else F.lit(None)
@@ -145,6 +146,8 @@ def to_records(frame: DataFrame, operator: Operator) -> DataFrame:
     key = F.col(f"`{operator.key}`").cast("string") if operator.key else F.lit(None).cast("string")
     return frame.select(
         key.cast("binary").alias("key"),
-        F.to_json(F.struct(*[F.col(f"`{c}`") for c in payload])).cast("binary").alias("value"),
+        F.to_json(F.struct(*[F.col(f"`{c}`") for c in payload]), {"ignoreNullFields": str(not nulls).lower()})
+        .cast("binary")
+        .alias("value"),
         *source,
     )

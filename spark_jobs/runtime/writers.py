@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from spillway.model.topology import Output
 
 
 class WrittenBy(StrEnum):
@@ -81,23 +82,27 @@ def _broadcast(node: Any) -> bool:
     return node.nodeName() in ("SubqueryAlias", "Project", "Filter") and _broadcast(_children(node)[0])
 
 
-def written_by(frame: DataFrame) -> WrittenBy:
-    """Looks at the analysed plan of an operator's output."""
-    pending, all_narrow = [frame._jdf.queryExecution().analyzed()], True
+def written_by(frame: DataFrame, sources: int = 1) -> WrittenBy:
+    """Looks at the analysed plan of an operator's output; `sources` is the number of its input edges.
+
+    A plan that reads an edge twice (a union of the input with itself) has two tasks for one source partition: it is shuffled.
+    """
+    top = frame._jdf.queryExecution().analyzed()
+    pending, leaves = [top], 0
     while pending:
         node = pending.pop()
         if node.nodeName() in STATEFUL and node.isStreaming():
-            # Only a single chain may lead here: below a union, state partitions of several operators share task numbers.
-            return WrittenBy.STATE if all_narrow and not pending and _one_chain(frame, node) else WrittenBy.SHUFFLE
+            return WrittenBy.STATE if _one_chain(top, node) else WrittenBy.SHUFFLE
         inputs = _narrow_input(node)
         if inputs is None:
             return WrittenBy.SHUFFLE
+        leaves += node.nodeName().startswith("StreamingRelation")
         pending.extend(inputs)
-    return WrittenBy.SOURCE if "_src" in frame.columns else WrittenBy.SHUFFLE
+    return WrittenBy.SOURCE if "_src" in frame.columns and leaves <= sources else WrittenBy.SHUFFLE
 
 
-def _one_chain(frame: DataFrame, target: Any) -> bool:
-    node = frame._jdf.queryExecution().analyzed()
+def _one_chain(node: Any, target: Any) -> bool:
+    """Whether `target` is below `node` with nothing beside it: under a union, partitions of several plans share task numbers."""
     while not node.equals(target):
         inputs = _narrow_input(node)
         if not inputs or len(inputs) != 1:
@@ -106,12 +111,37 @@ def _one_chain(frame: DataFrame, target: Any) -> bool:
     return True
 
 
+def unsteady(frame: DataFrame) -> str | None:
+    """A nondeterministic expression of the user's part of the plan, or None: its rows may get another key when replayed."""
+    pending = [frame._jdf.queryExecution().analyzed()]
+    while pending:
+        node = pending.pop()
+        if node.nodeName() == "CollectMetrics":
+            continue  # below the edge's own counts nothing is the user's
+        if node.nodeName() not in STATEFUL:
+            expressions = node.expressions()
+            for number in range(expressions.size()):
+                if not expressions.apply(number).deterministic():
+                    return str(expressions.apply(number).sql())
+        pending.extend(_children(node))
+    return None
+
+
 def arrange(records: DataFrame, by: WrittenBy, partitions: int) -> DataFrame:
-    """Records in the partitions their writers expect."""
+    """Records in the partitions their writers expect. A shuffle goes by source where the operator kept `_src`: then the writer of
+    a row depends on where the row came from and on nothing the operator computed."""
     if by is WrittenBy.SOURCE:
         return records.select("key", "value", "_src")
-    records = records.select("key", "value")
     if by is WrittenBy.STATE:
-        return records
+        return records.select("key", "value")
+    if "_src" in records.columns:
+        return records.repartition(partitions, "_src").select("key", "value")
     # Rows without a key are spread by their value: a constant key would send them all to one task.
-    return records.repartition(partitions, F.coalesce("key", "value"))
+    return records.select("key", "value").repartition(partitions, F.coalesce("key", "value"))
+
+
+def by_columns(frame: DataFrame, records: DataFrame, output: Output | None, partitions: int) -> DataFrame:
+    """Records for a table, shuffled by the table's keys: one task has all rows of a key."""
+    assert output is not None
+    keys = [F.get_json_object(F.col("value").cast("string"), f"$.{k}") for k in output.keys if k in frame.columns]
+    return records.repartition(partitions, *keys) if keys else records.repartition(1)

@@ -9,7 +9,8 @@ Rules that make it hold under kill -9, retries and zombies:
 1. `init` first (fences and aborts whoever held the id), marker second.
 2. A cached producer is used only when its last epoch is this epoch or the one before; otherwise another process may have
    written meanwhile. If one has, its `init` fenced the cached producer, and the commit fails.
-3. Any exception drops the cached producer and is raised again: Spark's retry starts at rule 1, which settles an ambiguous commit.
+3. Spark replays only the last planned batch. A marker newer than the epoch means the checkpoint was lost or restored: an error.
+4. Any exception drops the cached producer and is raised again: Spark's retry starts at rule 1, which settles an ambiguous commit.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.sinks import STALE
 from spark_jobs.sinks.librdkafka import ANY_PARTITION, ArrowProducer, KafkaWriteError
 
 SOURCE_SHIFT = 20
@@ -35,7 +37,9 @@ PRODUCER_CONF: dict[str, str | int | bool] = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 262_144,
     "partitioner": "murmur2_random",
-    "transaction.timeout.ms": 60_000,
+    # As long as brokers allow by default: a slow batch may take its time, and the next writer's `init` ends an open transaction.
+    "transaction.timeout.ms": 900_000,
+    "message.max.bytes": 8_388_608,
     "log_level": 2,
 }
 _CACHE_IDLE_S = 300.0
@@ -179,7 +183,9 @@ def write_partition(sink: KafkaSink, epoch: int, partition_id: int, batches: Ite
     tid, marker_topic, marker_partition = _writer(sink, first, partition_id)
     try:
         cached = _producer(sink, tid, marker_topic, marker_partition, epoch)
-        if cached.epoch >= epoch:
+        if cached.epoch > epoch:
+            raise RuntimeError(STALE.format(writer=tid, epoch=epoch, marker=cached.epoch))
+        if cached.epoch == epoch:
             return first.num_rows + sum(b.num_rows for b in batches)
         producer, rows = cached.producer, 0
         source = first.column("_src")[0] if sink.by_source else None

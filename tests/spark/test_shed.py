@@ -15,7 +15,7 @@ from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline,
 
 from spark_jobs.runtime.plan import shed_and_parse, to_records
 from spark_jobs.runtime.shed import encode, property_name, shed
-from spark_jobs.runtime.writers import WrittenBy, written_by
+from spark_jobs.runtime.writers import WrittenBy, arrange, unsteady, written_by
 
 ROWS = 40_000
 
@@ -170,7 +170,8 @@ def test_records_are_json_without_the_hidden_column(spark: SparkSession) -> None
     ("function", "expected"),
     [
         (lambda df, _: df.where("n > 1").select("n", "_src"), WrittenBy.SOURCE),
-        (lambda df, _: df.union(df).select("n", "_src"), WrittenBy.SOURCE),
+        (lambda df, _: df.union(df).select("n", "_src"), WrittenBy.SHUFFLE),
+        (lambda df, _: df.where("n > 1").unionByName(df.where("n < 9")), WrittenBy.SHUFFLE),
         (lambda df, _: df.select("n"), WrittenBy.SHUFFLE),
         (lambda df, s: df.join(F.broadcast(s), "n").select("n", "_src"), WrittenBy.SOURCE),
         (lambda df, s: df.join(s, "n").select("n", "_src"), WrittenBy.SHUFFLE),
@@ -189,3 +190,25 @@ def test_who_writes_a_row(spark: SparkSession, tmp_path: Path, function: Any, ex
     p = pipeline()
     frame = shed_and_parse(spark, p, p.operators[0], p.edges[0], stream(spark, tmp_path / "in"))
     assert written_by(function(frame, spark.range(5).withColumnRenamed("id", "n"))) is expected
+
+
+@pytest.mark.spark
+def test_nondeterministic_keys_are_found_and_our_own_plan_is_not_blamed(spark: SparkSession, tmp_path: Path) -> None:
+    raw(spark, 4).drop("timestampType").write.parquet(str(tmp_path / "in"))
+    p = pipeline()
+    frame = shed_and_parse(spark, p, p.operators[0], p.edges[0], stream(spark, tmp_path / "in"))
+    assert unsteady(frame.select("n")) is None
+    assert unsteady(frame.groupBy("n").agg(F.first("lineage"))) is None
+    assert "rand" in (unsteady(frame.select((F.rand() * 10).cast("int").alias("n"))) or "")
+    assert "uuid" in (unsteady(frame.withColumn("id", F.expr("uuid()")).select("id")) or "")
+
+
+@pytest.mark.spark
+def test_a_shuffle_in_front_of_the_sink_goes_by_source_where_it_can(spark: SparkSession) -> None:
+    records = raw(spark, 400).select("key", "value", F.col("partition").alias("_src"))
+    placed = arrange(records, WrittenBy.SHUFFLE, 3).withColumn("at", F.spark_partition_id())
+    of = {r["key"]: r["at"] for r in placed.collect()}
+    by_source: dict[int, set[int]] = {}
+    for row in records.collect():
+        by_source.setdefault(row["_src"], set()).add(of[row["key"]])
+    assert all(len(places) == 1 for places in by_source.values()), "all rows of a source partition have one writer"
