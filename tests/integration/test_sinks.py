@@ -6,20 +6,25 @@ Both sinks answer the same contract.
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psycopg2
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from spillway.embedded import Stack
 
-from spark_jobs.sinks import kafka, postgres
+from spark_jobs.sinks import STALE, kafka, postgres
 from spark_jobs.sinks.kafka import SOURCE_SHIFT, KafkaSink
 from spark_jobs.sinks.librdkafka import ArrowProducer, KafkaWriteError
 from spark_jobs.sinks.postgres import PostgresSink
@@ -29,11 +34,26 @@ pytestmark = pytest.mark.integration
 Write = Callable[[int, int, list[dict[str, Any]]], int]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """One sink, with a way to read what it holds: sorted values, so that what is twice shows twice."""
 
-    def __init__(self, write: Write, read: Callable[[], list[Any]], forget: Callable[[], None]) -> None:
-        self.write, self.read, self.forget = write, read, forget
+    writer: str
+    write: Write
+    read: Callable[[], list[Any]]
+    forget: Callable[[], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    sink: PostgresSink
+    sql: Callable[[str], list[tuple[Any, ...]]]
+
+    def write(self, epoch: int, partition: int, found: list[dict[str, Any]]) -> int:
+        return postgres.write_partition(self.sink, epoch, partition, batches(found))
+
+    def numbers(self) -> list[int]:
+        return [n for (n,) in self.sql("select n from {} order by n")]
 
 
 def batches(rows: list[dict[str, Any]], source: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -69,6 +89,20 @@ def committed(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     return found
 
 
+def wait_for_leaders(bootstrap: str, partitions: list[TopicPartition], within_s: float = 20.0) -> None:
+    """A broker answers for a new topic a moment before it leads its partitions."""
+    consumer, deadline = Consumer({"bootstrap.servers": bootstrap, "group.id": "t"}), time.monotonic() + within_s
+    for partition in partitions:
+        while True:
+            try:
+                consumer.get_watermark_offsets(partition, timeout=5)
+                break
+            except KafkaException as error:
+                assert time.monotonic() < deadline, error
+                time.sleep(0.1)
+    consumer.close()
+
+
 @pytest.fixture
 def sink(stack: Stack, unique: Callable[[str], str]) -> KafkaSink:
     bootstrap, name = stack.env["SPILLWAY_KAFKA"], unique("sink")
@@ -76,6 +110,7 @@ def sink(stack: Stack, unique: Callable[[str], str]) -> KafkaSink:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.create_topics(topics).values():
         future.result()
+    wait_for_leaders(bootstrap, [TopicPartition(t.topic, p) for t in topics for p in range(t.num_partitions)])
     return KafkaSink(bootstrap=bootstrap, writer_id=name, topics=(name,), marker_topics=(f"{name}.m",), by_source=False)
 
 
@@ -86,30 +121,36 @@ def kafka_target(sink: KafkaSink) -> Target:
             kafka._drop(tid)
 
     return Target(
-        lambda epoch, partition, rows: kafka.write_partition(sink, epoch, partition, batches(rows)),
-        lambda: sorted(r["n"] for r in committed(sink.bootstrap, sink.topics[0])),
-        forget,
+        writer=sink.writer_id,
+        write=lambda epoch, partition, rows: kafka.write_partition(sink, epoch, partition, batches(rows)),
+        read=lambda: sorted(r["n"] for r in committed(sink.bootstrap, sink.topics[0])),
+        forget=forget,
     )
 
 
 @pytest.fixture
-def postgres_target(stack: Stack, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
+def table(stack: Stack, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     monkeypatch.setenv("SPILLWAY_DSN_JOB", stack.env["SPILLWAY_DSN_JOB"])
-    table = unique("sink").replace("-", "_").replace(".", "_")
+    name = unique("sink")
     owner = psycopg2.connect(stack.env["SPILLWAY_DSN_OWNER"])
     owner.autocommit = True
     cursor = owner.cursor()
-    cursor.execute(f"create table spillway.{table} (k int, n int, more jsonb, times int default 1, primary key (k, n))")
-    cursor.execute(f"grant select, insert, update on spillway.{table} to spillway_job")
-    target = PostgresSink(writer_id=table, table=f"spillway.{table}", keys=("k", "n"))
 
-    def read() -> list[Any]:
-        cursor.execute(f"select n from spillway.{table} order by n")
-        return [r[0] for r in cursor.fetchall()]
+    def run(text: str) -> list[tuple[Any, ...]]:
+        cursor.execute(text.format(f"spillway.{name}"))
+        return cursor.fetchall() if cursor.description else []
 
-    yield Target(lambda e, p, rows: postgres.write_partition(target, e, p, batches(rows)), read, lambda: None)
-    cursor.execute(f"drop table spillway.{table}")
+    run("create table {} (k int, n int, more jsonb, primary key (k, n))")
+    run("grant select, insert, update on {} to spillway_job")
+    sink = PostgresSink(writer_id=name, table=f"spillway.{name}", keys=("k", "n"), columns=("k", "n", "more"))
+    yield Table(sink=sink, sql=run)
+    run("drop table {}")
     owner.close()
+
+
+@pytest.fixture
+def postgres_target(table: Table) -> Target:
+    return Target(writer=table.sink.writer_id, write=table.write, read=table.numbers, forget=lambda: None)
 
 
 @pytest.fixture(params=["kafka", "postgres"])
@@ -131,11 +172,23 @@ def test_each_epoch_is_written_once_whoever_repeats_it(target: Target) -> None:
     assert target.write(1, 0, rows(10)) == 7, "a replay in the same process: counted, not written"
     target.forget()
     assert target.write(1, 0, rows(10)) == 7, "a replay in another process"
-    assert target.write(0, 0, rows(0)) == 7, "an older epoch"
     assert target.read() == before
     target.forget()
     target.write(2, 0, rows(20))
     assert target.read() == sorted([*before, *range(20, 27)])
+
+
+def test_an_epoch_older_than_the_marker_is_refused(target: Target) -> None:
+    """The checkpoint was wiped or restored: what is asked for now are other rows than those written under this epoch."""
+    target.write(4, 0, rows(0))
+    for _ in range(2):
+        with pytest.raises(RuntimeError) as raised:
+            target.write(3, 0, rows(10))
+        assert str(raised.value) == STALE.format(writer=f"{target.writer}-p0", epoch=3, marker=4)
+        target.forget()
+    assert target.write(3, 1, rows(20)) == 7, "another writer has a marker of its own"
+    assert target.write(5, 0, rows(30)) == 7
+    assert target.read() == [*range(7), *range(20, 27), *range(30, 37)]
 
 
 def test_an_empty_task_writes_nothing_and_a_gap_in_epochs_is_no_harm(target: Target) -> None:
@@ -162,7 +215,6 @@ def test_a_zombie_that_wakes_up_cannot_commit(sink: KafkaSink) -> None:
         from tests.integration.test_sinks import batches, rows
         print(kafka.write_partition(pickle.loads(bytes.fromhex(sys.argv[1])), 1, 0, batches(rows(10))))
     """)
-    import pickle
 
     def slow(found: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
         for number, batch in enumerate(batches(found)):
@@ -211,3 +263,68 @@ def test_rows_of_two_source_partitions_in_one_task_are_refused(sink: KafkaSink) 
 def test_a_bad_client_setting_says_so() -> None:
     with pytest.raises(KafkaWriteError, match=r"setting no\.such\.thing"):
         ArrowProducer({"bootstrap.servers": "127.0.0.1:1", "no.such.thing": "1"})
+
+
+def test_every_column_of_a_row_is_written_whatever_shares_its_batch(table: Table) -> None:
+    table.write(0, 0, [{"k": 1, "n": 1, "more": {"of": 1}}, {"k": 2, "n": 2, "more": [2]}])
+    table.write(1, 0, [{"k": 1, "n": 1}, {"k": 2, "n": 2, "more": None}])
+    assert table.sql("select k, n, more from {} order by k") == [(1, 1, None), (2, 2, None)]
+    table.write(2, 0, [{"k": 1, "n": 1, "more": [1]}, {"k": 3, "n": 3}])
+    assert table.sql("select k, more from {} order by k") == [(1, [1]), (2, None), (3, None)]
+
+
+def test_rows_are_written_in_the_order_of_their_keys_and_the_last_of_a_key_stays(table: Table) -> None:
+    found = [{"k": k, "n": 0, "more": more} for more in ([1], [2]) for k in (5, 3, 8, 1)]
+    assert table.write(0, 0, found) == 8
+    assert table.sql("select k, more from {} order by ctid") == [(k, [2]) for k in (1, 3, 5, 8)]
+
+
+def test_a_table_of_keys_alone_takes_a_row_twice(table: Table) -> None:
+    only = Table(sink=replace(table.sink, columns=("k", "n")), sql=table.sql)
+    only.write(0, 0, rows(0))
+    only.write(1, 0, rows(3))
+    assert table.numbers() == [*range(10)]
+
+
+def test_keys_that_the_rows_do_not_have_are_refused_at_the_start() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        PostgresSink(writer_id="w", table="public.bills", keys=("zone", "hour"), columns=("zone", "fare"))
+    assert str(raised.value) == (
+        "public.bills is keyed by hour, but the operator's rows only have zone, fare: "
+        "let its function return the key columns, or change `keys` of its output"
+    )
+
+
+def test_a_stopped_process_does_not_keep_its_locks_and_cannot_commit_when_it_wakes_up(table: Table) -> None:
+    """SIGSTOP in the open transaction, behind the marker and before the rows."""
+    sink = replace(table.sink, idle_s=2.0, lock_s=8.0)
+    program = textwrap.dedent("""
+        import os, pickle, signal, sys
+        import psycopg2.extras
+        from spark_jobs.sinks import postgres
+        from tests.integration.test_sinks import batches, rows
+        real = psycopg2.extras.execute_values
+        def stopped(*args, **options):
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return real(*args, **options)
+        psycopg2.extras.execute_values = stopped
+        postgres.write_partition(pickle.loads(bytes.fromhex(sys.argv[1])), 1, 0, batches(rows(100)))
+    """)
+    postgres.write_partition(sink, 0, 0, batches(rows(0)))
+    zombie = subprocess.Popen([sys.executable, "-c", program, pickle.dumps(sink).hex()], stderr=subprocess.PIPE, text=True)
+    try:
+        _, how = os.waitpid(zombie.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(how)
+        began = time.monotonic()
+        assert postgres.write_partition(sink, 1, 0, batches(rows(10))) == 7
+        assert 0.5 < time.monotonic() - began < 8, "it waited for the server to end the other transaction, and no longer"
+        os.kill(zombie.pid, signal.SIGCONT)
+        _, error = zombie.communicate(timeout=10)
+        assert zombie.returncode == 1
+        assert "idle-in-transaction timeout" in error or "server closed the connection" in error
+    finally:
+        zombie.kill()
+        zombie.wait(10)
+    assert table.numbers() == [*range(7), *range(10, 17)]
+    assert postgres.write_partition(sink, 1, 0, batches(rows(10))) == 7, "its retry finds the epoch done"
+    assert table.numbers() == [*range(7), *range(10, 17)]
