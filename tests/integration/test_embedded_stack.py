@@ -130,6 +130,7 @@ def test_postgres_data_that_are_broken(home: Home) -> None:
 
 def test_kafka_data_that_are_broken(home: Home) -> None:
     stack = home("kafka")
+    stack.layout.make()
     log = stack.layout.data / "kafka" / "log"
     log.mkdir(parents=True)
     (log / "meta.properties").write_text("version=1\ncluster.id=somebody-elses\nnode.id=7\n")

@@ -19,6 +19,7 @@ from typing import Any
 from spillway.embedded import config, services
 from spillway.embedded.config import REPO, Layout, default_home
 from spillway.embedded.errors import EmbeddedError, tail
+from spillway.embedded.owner import claim, owner
 from spillway.embedded.processes import Identity, family, marked, recorded, sweep
 from spillway.embedded.services import postgres
 from spillway.embedded.state import load_secrets, read_state, write_atomic
@@ -43,7 +44,7 @@ class Stack:
     def alive(self) -> bool:
         """Whether a supervisor of this run folder lives."""
         try:
-            with self.layout.lock.open("a") as handle:
+            with self.layout.lock.open("r+") as handle:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
@@ -77,32 +78,53 @@ class Stack:
 
     # ---- acting ----
 
-    def up(self, progress: Progress = lambda _: None) -> None:
-        """Start what is not running, wait until all of it is healthy; a failure leaves nothing running that was not before."""
+    def up(self, progress: Progress = lambda _: None, *, bound: bool = False) -> None:
+        """Start what is not running, wait until all of it is healthy; a failure leaves nothing running that was not before.
+
+        A run started with `bound` belongs to the calling process: once that is gone, the next `up` takes the run down first.
+        Without it the run is to stay, also one that a living process had bound to itself.
+        """
         wanted = services.expand(self.names)
         self.layout.make()
         if (free := shutil.disk_usage(self.layout.home).free // 2**20) < NEED_MB:
             raise EmbeddedError(
                 f"{self.layout.home} has {free} MB free and the services need {NEED_MB}: free some, or move SPILLWAY_HOME."
             )
-        with (self.layout.run / "up.lock").open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
-            mine = not self.alive()
-            if mine:
-                self._spawn(wanted)
-        if not mine:
-            self._request("start", wanted)
-            known = self.state().get("services") or {}
-            if strange := [n for n in wanted if n not in known]:
-                raise EmbeddedError(
-                    f"The running supervisor does not know {strange[0]}, so it is of another version: run `make down` first."
-                )
+        mine = False
         try:
+            with (self.layout.run / "up.lock").open("w") as turn:
+                fcntl.flock(turn, fcntl.LOCK_EX)
+                self._take_over(progress)
+                mine = not self.alive()
+                if not bound:
+                    self.layout.owner.unlink(missing_ok=True)
+                elif mine:
+                    claim(self.layout.owner)
+                if mine:
+                    self._spawn(wanted)
+            if not mine:
+                self._request("start", wanted)
+                known = self.state().get("services") or {}
+                if strange := [n for n in wanted if n not in known]:
+                    raise EmbeddedError(
+                        f"The running supervisor does not know {strange[0]}, so it is of another version: run `make down` first."
+                    )
             self._await(lambda s: all(_health(s, n) == "healthy" for n in wanted), wanted, progress)
         except BaseException:
             if mine:
                 self.down()
             raise
+
+    def bound(self) -> bool:
+        """Whether the run belongs to this process."""
+        return owner(self.layout.owner) == Identity.of(os.getpid())
+
+    def _take_over(self, progress: Progress) -> None:
+        """Take down a run whose owner was killed before it could."""
+        gone = owner(self.layout.owner)
+        if gone is not None and gone.process() is None and self.alive():
+            progress({"message": f"stopping the services that process {gone.pid} left behind when it was killed"})
+            self.down()
 
     def _spawn(self, wanted: tuple[str, ...]) -> None:
         self.layout.env.unlink(missing_ok=True)
@@ -197,22 +219,35 @@ class Stack:
                 progress(self.state())
                 time.sleep(0.1)
         state = read_state(self.layout)
+        self._end_child()
         swept = sweep(self.layout.home, recorded(state))
-        child = getattr(self, "_child", None)
-        if child is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(10)
+        if not self.layout.marker.exists():
+            return swept
         if state:
             rows = {n: r | {"pid": None, "created": None, "health": "stopped"} for n, r in (state.get("services") or {}).items()}
             phase = state.get("phase") if state.get("phase") == "failed" else "down"
             write_atomic(self.layout.state, json.dumps(state | {"phase": phase, "supervisor": None, "services": rows}, indent=1))
         self.layout.env.unlink(missing_ok=True)
+        self.layout.owner.unlink(missing_ok=True)
         return swept
 
+    def _end_child(self) -> None:
+        """The supervisor this process started, also one that was interrupted before it could write down who it is."""
+        child: subprocess.Popen[bytes] | None = getattr(self, "_child", None)
+        if child is not None:
+            if child.poll() is None:
+                child.terminate()
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
     def clean(self) -> None:
-        """Stop everything and remove the run folder with all its data."""
+        """Stop everything and remove all that the run made, never what was there before."""
+        self.layout.check()
         self.down()
-        shutil.rmtree(self.layout.home, ignore_errors=True)
+        self.layout.remove()
         shutil.rmtree(postgres.outside(self.layout), ignore_errors=True)
 
     def log_tail(self, name: str, lines: int = 15) -> str:

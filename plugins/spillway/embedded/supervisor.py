@@ -161,12 +161,14 @@ class Supervisor:
 def take_lock(layout: Layout) -> IO[str] | None:
     """The lock that says a supervisor lives; released by the kernel however it dies."""
     handle = layout.lock.open("a")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        return None
-    return handle
+    for _ in range(20):  # who asks whether one lives holds the lock for a moment
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError:
+            time.sleep(0.05)
+    handle.close()
+    return None
 
 
 def main(argv: list[str]) -> int:
