@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 import psutil
@@ -23,6 +24,13 @@ T = TypeVar("T")
 _BEGAN = time.monotonic()
 
 
+def _end_by_exception(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+signal.signal(signal.SIGTERM, _end_by_exception)  # so that a bench still stops what it started
+
+
 def say(text: str) -> None:
     """Progress, with the seconds since the start."""
     print(f"[{time.monotonic() - _BEGAN:6.1f}s] {text}", file=sys.stderr, flush=True)
@@ -32,6 +40,15 @@ def finish(bench: str, result: Mapping[str, Any]) -> None:
     """The last line of stdout: one JSON object with the name of the bench and the machine."""
     sys.stdout.flush()
     print(json.dumps({"bench": bench, **result, "machine": machine()}, separators=(",", ":")), flush=True)
+
+
+def exit_code(goals: Mapping[str, Any]) -> int:
+    """0 when every stated goal was reached; goals may be grouped.
+
+    >>> exit_code({"cpu": True, "sink": {"5000": True, "50000": False}})
+    1
+    """
+    return max((exit_code(g) if isinstance(g, Mapping) else int(not g) for g in goals.values()), default=0)
 
 
 def machine() -> dict[str, Any]:
@@ -87,9 +104,10 @@ def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
 def services(*names: str) -> Iterator[dict[str, str]]:
     """Embedded services of this bench's own, in a folder that goes with them; yields their SPILLWAY_* variables."""
     from spillway.embedded import Stack
+    from spillway.embedded.owner import scratch
 
-    with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
-        stack = Stack(home=Path(folder) / "run", services=names)
+    with scratch("bench") as folder:
+        stack = Stack(home=folder / "run", services=names)
         say(f"starting {', '.join(names)}")
         try:
             stack.up()

@@ -9,17 +9,16 @@ import argparse
 import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psutil
-from _common import REPO, finish, say
+from _common import REPO, exit_code, finish, say
 from spillway.embedded import Stack
 from spillway.embedded.__main__ import ALL
+from spillway.embedded.owner import scratch
 from spillway.inject.player import play
 from spillway.inject.profiles import Constant
 from spillway.inject.scenario import load
@@ -74,8 +73,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=90.0, help="length of each measured window")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="spillway-idle-") as folder:
-        stack = Stack(home=Path(folder) / "run", services=ALL)
+    with scratch("idle") as folder:
+        stack = Stack(home=folder / "run", services=ALL)
         try:
             say("starting all services")
             stack.up()
@@ -106,20 +105,13 @@ def main() -> int:
             say("stopping")
             stack.clean()
     added = round(both["cpu_pct"] - services["cpu_pct"], 1)
-    finish(
-        "idle",
-        {
-            "services": services,
-            "with_idle_pipeline": both,
-            "pipeline_adds_cpu_pct": added,
-            "goals": {
-                "services_at_most_35_pct": services["cpu_pct"] <= LIMIT_SERVICES,
-                "idle_pipeline_at_most_55_pct": added <= LIMIT_PIPELINE,
-                "memory_at_most_8_gb": both["memory_gb"] <= LIMIT_MEMORY_GB,
-            },
-        },
-    )
-    return 0
+    goals = {
+        "services_at_most_35_pct": services["cpu_pct"] <= LIMIT_SERVICES,
+        "idle_pipeline_at_most_55_pct": added <= LIMIT_PIPELINE,
+        "memory_at_most_8_gb": both["memory_gb"] <= LIMIT_MEMORY_GB,
+    }
+    finish("idle", {"services": services, "with_idle_pipeline": both, "pipeline_adds_cpu_pct": added, "goals": goals})
+    return exit_code(goals)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from types import FrameType
 
 import pytest
 from spillway.embedded import Stack
+from spillway.embedded.owner import scratch, sweep_scratch
 
 # A shell's own settings must not decide how a test ends.
 for name in [n for n in os.environ if n.startswith(("SPILLWAY_DSN_", "SPILLWAY_PORT_", "AIRFLOW__", "AIRFLOW_CONN_"))]:
@@ -35,13 +34,17 @@ def _end_by_exception(number: int, _: FrameType | None) -> None:
 signal.signal(signal.SIGTERM, _end_by_exception)  # so that fixtures still stop what they started
 
 
+def pytest_sessionstart() -> None:
+    """Also a session without services ends those of one that was killed."""
+    for folder in sweep_scratch():
+        print(f"stopped and removed {folder}, left behind by a process that was killed")
+
+
 @pytest.fixture(scope="session")
 def run_root() -> Iterator[Path]:
-    """A folder for run folders, short enough for every path below it and open to the user Postgres runs as."""
-    folder = Path(tempfile.mkdtemp(prefix="spillway-test-"))
-    folder.chmod(0o711)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    """A folder for run folders; if this process is killed, the next session stops what runs in it."""
+    with scratch("test") as folder:
+        yield folder
 
 
 @pytest.fixture(scope="session")
