@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -62,10 +64,12 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
     plain = Console(highlight=False)
     console = plain if plain.is_terminal else Console(highlight=False, width=150)
     stack = Stack(home=home, services=ALL)
-    ours = not stack.alive()
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # under nohup
+            signal.signal(ending, _interrupt)
     try:
         console.rule("services")
-        stack.up(Follow())
+        stack.up(Follow(), bound=not keep_up)
         os.environ.update(stack.env)
         user, password = stack.airflow_login
         console.print(f"Airflow  {stack.env['SPILLWAY_AIRFLOW']}   user {user}   password {password}")
@@ -75,15 +79,29 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
         console.print(f"[red]{error}[/]")
         return 1
     except KeyboardInterrupt:
-        console.print("Interrupted.")
+        with contextlib.suppress(OSError):
+            console.print("Interrupted.")
         return 130
     finally:
-        if ours and not keep_up:
-            console.rule("stopping")
-            stack.down(Follow())
-        elif stack.alive():
-            console.print("The services stay up: `make status` shows them, `make down` stops them.")
+        _leave(stack, console)
     return 0 if good else 1
+
+
+def _interrupt(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _leave(stack: Stack, console: Console) -> None:
+    """Stop what was started for the demo alone, also when nobody is left to read what is printed."""
+    if not stack.bound():
+        if stack.alive():
+            console.print("The services stay up: `make status` shows them, `make down` stops them.")
+        return
+    try:
+        console.rule("stopping")
+        stack.down(Follow())
+    except OSError:
+        stack.down()
 
 
 def _course(stack: Stack, console: Console) -> bool:
