@@ -104,6 +104,10 @@ def main() -> int:
         finally:
             say("stopping")
             stack.clean()
+    return conclude(services, both)
+
+
+def conclude(services: dict[str, Any], both: dict[str, Any]) -> int:
     added = round(both["cpu_pct"] - services["cpu_pct"], 1)
     goals = {
         "services_at_most_35_pct": services["cpu_pct"] <= LIMIT_SERVICES,
