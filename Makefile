@@ -1,4 +1,5 @@
-# `make help` explains the targets. Every target that needs the environment makes it first; that is instant when nothing changed.
+# `make help` explains the targets. What builds on the environment makes it first, which is instant when nothing changed; what stops
+# or looks takes the one that is there.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE
@@ -10,7 +11,7 @@ PYTHON3 := $(shell command -v python3 || command -v python || echo python3)
 EMBEDDED := $(BIN)/python -m spillway.embedded
 UV_COMPILE := $(BIN)/uv pip compile --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet
 
-.PHONY: help setup demo up down status logs test unit check format bench lock clean
+.PHONY: help setup made demo up down status logs test unit check format bench lock clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  make %-8s %s\n' "$$t" "$$d"; done
@@ -18,19 +19,22 @@ help:  ## Show this help
 setup:  ## Make the environment; afterwards .venv/bin/spillway works
 	@$(PYTHON3) tools/bootstrap.py
 
+made:
+	@test -x $(BIN)/python || { echo "There is no .venv in this clone, so it has started nothing: run 'make setup' first." >&2; exit 1; }
+
 demo: setup  ## Run the taxi pipeline end to end on embedded services (KEEP=1 leaves everything up)
 	@$(BIN)/spillway demo $(if $(KEEP),--keep,)
 
 up: setup  ## Start the embedded services: Postgres, Kafka, Spark, Airflow
 	@$(EMBEDDED) up
 
-down: setup  ## Stop them and leave no process; data stay for the next `make up`
+down: made  ## Stop them and leave no process; data stay for the next `make up`
 	@$(EMBEDDED) down
 
-status: setup  ## Show the services, their ports and health
+status: made  ## Show the services, their ports and health
 	@$(EMBEDDED) status
 
-logs: setup  ## Show the end of a service's log: make logs S=kafka (F=1 follows)
+logs: made  ## Show the end of a service's log: make logs S=kafka (F=1 follows)
 	@$(EMBEDDED) logs $(if $(S),$(S),supervisor) $(if $(F),--follow,)
 
 test: setup  ## Run all tests (T= chooses: make test T=tests/unit)
@@ -39,7 +43,7 @@ test: setup  ## Run all tests (T= chooses: make test T=tests/unit)
 unit: setup  ## Run the unit tests only
 	@$(BIN)/python -m pytest -m "not integration and not spark and not dags and not browser"
 
-check: setup  ## What CI runs: format, lint, types, tests
+check: setup  ## Format, lint and types, then all tests; CI runs the tests, which hold the other three too
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -57,5 +61,5 @@ lock: setup  ## Resolve requirements*.in into the lock files
 	$(UV_COMPILE) requirements.in -o requirements.txt
 	$(UV_COMPILE) requirements-dev.in -c requirements.txt -o requirements-dev.txt
 
-clean: setup  ## Stop the services and remove their data (.venv and the download cache stay)
+clean: made  ## Stop the services and remove their data (.venv and the download cache stay)
 	@$(EMBEDDED) clean

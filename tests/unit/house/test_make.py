@@ -1,0 +1,51 @@
+"""What stops or looks does not install anything first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The Makefile alone: a target that makes the environment fails, because its tool is not there."""
+    shutil.copy(REPO / "Makefile", tmp_path)
+    return tmp_path
+
+
+def make(clone: Path, target: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    return subprocess.run(["make", target], cwd=clone, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("target", ["down", "status", "logs", "clean"])
+def test_without_an_environment_one_sentence_says_so(clone: Path, target: str) -> None:
+    done = make(clone, target)
+    first, *rest = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert first == "There is no .venv in this clone, so it has started nothing: run 'make setup' first."
+    assert all(line.startswith("make") for line in rest)
+
+
+@pytest.mark.parametrize("target", ["down", "status", "logs", "clean"])
+def test_an_environment_of_an_older_lock_is_good_enough(clone: Path, target: str) -> None:
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    done = make(clone, target)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"-m spillway.embedded {target}")
+
+
+@pytest.mark.parametrize("target", ["up", "demo", "test"])
+def test_what_starts_makes_the_environment_first(clone: Path, target: str) -> None:
+    done = make(clone, target)
+    assert done.returncode == 2
+    assert "bootstrap.py" in done.stderr
