@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import sys
 import threading
 from dataclasses import replace
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from spillway.act.launch import DriverStatus, Found, LauncherUnreachable, LaunchRefused, LaunchSpec
 from spillway.act.launch.conf import Cluster, kubernetes, yarn
-from spillway.act.launch.submit import KubernetesLauncher, YarnLauncher, submit_launcher
+from spillway.act.launch.submit import KUBE_CLIENT, KubernetesLauncher, YarnLauncher, submit_launcher
 
 SPEC = LaunchSpec(pipeline="taxi", application="heavy", generation=4, store="7f3a", node="fast")
 CLUSTER = Cluster(master="", jars="/opt/jars")
@@ -34,7 +35,7 @@ def spark_connections(monkeypatch):
 
 
 def test_the_kubernetes_command(spark_connections):
-    launcher = KubernetesLauncher(CLUSTER, connection="k8s", app="local:///app/run.py", namespace="streams")
+    launcher = KubernetesLauncher(CLUSTER, connection="k8s", app="local:///app/run.py", namespace="streams", pods=Cluster404({}))
     command = launcher.hook(SPEC)._build_spark_submit_command("local:///app/run.py")
     namespace = {"spark.kubernetes.namespace": "streams"}
     assert command == [
@@ -55,7 +56,7 @@ def test_the_yarn_command(spark_connections):
 
 def test_a_missing_spark_submit_is_said(spark_connections, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    launcher = KubernetesLauncher(CLUSTER, connection="k8s", app="local:///app/run.py", namespace="streams")
+    launcher = KubernetesLauncher(CLUSTER, connection="k8s", app="local:///app/run.py", namespace="streams", pods=Cluster404({}))
     with pytest.raises(LaunchRefused, match="spark-submit is not on the PATH"):
         launcher.submit(SPEC)
 
@@ -175,8 +176,27 @@ def test_a_yarn_that_does_not_answer_is_unreachable():
         launcher.kill("application_1_1")
 
 
-def test_the_environment_chooses():
+def test_the_environment_chooses(monkeypatch):
     with pytest.raises(ValueError, match="SPILLWAY_YARN_RM not set"):
         submit_launcher("yarn", {})
-    assert submit_launcher("kubernetes", {}).name == "kubernetes"
     assert replace(SPEC, generation=5).name.endswith(":5")
+    monkeypatch.setitem(sys.modules, KUBE_CLIENT, SimpleNamespace(get_kube_client=lambda: Cluster404({"a": "Running"})))
+    launcher = submit_launcher("kubernetes", {})
+    assert (launcher.name, launcher.status("a")) == ("kubernetes", DriverStatus.RUNNING)
+
+
+def test_a_kubernetes_client_that_is_not_installed_is_said_when_the_launcher_is_made(monkeypatch):
+    monkeypatch.setitem(sys.modules, KUBE_CLIENT, None)  # as if it were not there
+    with pytest.raises(ValueError, match=r"is not installed: install apache-airflow-providers-cncf-kubernetes where Airflow's"):
+        submit_launcher("kubernetes", {})
+
+
+def test_a_kubernetes_that_cannot_be_connected_to_is_unreachable(monkeypatch):
+    def refuse():
+        raise OSError("no configuration")
+
+    monkeypatch.setitem(sys.modules, KUBE_CLIENT, SimpleNamespace(get_kube_client=refuse))
+    launcher = submit_launcher("kubernetes", {})
+    assert launcher.status("a") is DriverStatus.UNREACHABLE
+    with pytest.raises(LauncherUnreachable, match="no configuration"):
+        launcher.find("7f3a")

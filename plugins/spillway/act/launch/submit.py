@@ -7,7 +7,7 @@ The hook builds the command and hands the application over; it is told not to st
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import requests
@@ -16,6 +16,7 @@ from spillway.act.launch import DriverStatus, Found, LauncherUnreachable, Launch
 from spillway.act.launch.conf import Cluster, cluster_from, kubernetes, pod_name, yarn
 
 CONNECTION = "spillway_spark"
+KUBE_CLIENT = "airflow.providers.cncf.kubernetes.kube_client"
 TIMEOUT_S = (5.0, 30.0)
 PHASES = {
     "Pending": DriverStatus.PENDING,
@@ -82,6 +83,7 @@ class KubernetesLauncher:
         self._connection = connection
         self._app = app
         self._namespace = namespace
+        self._connect = _kube_client() if pods is None else lambda: pods
         self._pods = pods
 
     def hook(self, spec: LaunchSpec) -> Any:
@@ -121,8 +123,20 @@ class KubernetesLauncher:
 
     def _client(self) -> Pods:
         if self._pods is None:
-            self._pods = importlib.import_module("airflow.providers.cncf.kubernetes.kube_client").get_kube_client()
+            self._pods = self._connect()
         return self._pods
+
+
+def _kube_client() -> Callable[[], Pods]:
+    """How to reach the cluster. Looked for when the launcher is made: what is not installed does not come back by waiting."""
+    try:
+        found: Callable[[], Pods] = importlib.import_module(KUBE_CLIENT).get_kube_client
+    except ImportError as error:
+        raise ValueError(
+            f"The kubernetes launcher needs {error.name or KUBE_CLIENT}, which is not installed: "
+            "install apache-airflow-providers-cncf-kubernetes where Airflow's tasks run."
+        ) from error
+    return found
 
 
 def _gone(error: Exception) -> bool:
