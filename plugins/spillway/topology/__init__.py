@@ -71,4 +71,4 @@ def _check(text: str, problems: Problems, import_functions: bool) -> Declared | 
         from spillway.topology.functions import check_functions
 
         check_functions(declared.pipeline, problems)
-    return declared
+    return declared.ordered()

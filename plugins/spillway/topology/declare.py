@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spillway.model.topology import (
@@ -65,6 +65,18 @@ class Declared:
     """Path of each edge of the pipeline in the file."""
     excused: frozenset[str]
     """Operators that a misread edge may have fed: nothing is said about their inputs."""
+
+    def ordered(self) -> Declared:
+        """Edges by consumer and name: an operator numbers its inputs, and its checkpoint keeps the numbers."""
+        place = {o.name: number for number, o in enumerate(self.pipeline.operators)}
+        pairs = sorted(
+            zip(self.pipeline.edges, self.edge_paths, strict=True), key=lambda pair: (place[pair[0].consumer], pair[0].name)
+        )
+        return replace(
+            self,
+            pipeline=replace(self.pipeline, edges=tuple(edge for edge, _ in pairs)),
+            edge_paths=tuple(path for _, path in pairs),
+        )
 
 
 def declare(data: dict[str, Any], problems: Problems) -> Declared:

@@ -90,13 +90,22 @@ def _members(kind: str, before: dict[str, Any], after: dict[str, Any], old: Pipe
                     Change(subject=subject, field=field, old=a, new=b, restarts=_restarts(kind, field, was, will, old, new))
                 )
     if set(before) == set(after) and list(before) != list(after):
-        everyone = _running_in(old, new, {a.name for a in new.applications}) if kind == "edge" else ()
+        renumbered = {e.consumer for e in after.values() if _inputs(before, e) != _inputs(after, e)} if kind == "edge" else set()
         changes.append(
             Change(
-                subject=f"pipeline {new.name}", field=f"order of {kind}s", old=tuple(before), new=tuple(after), restarts=everyone
+                subject=f"pipeline {new.name}",
+                field=f"order of {kind}s",
+                old=tuple(before),
+                new=tuple(after),
+                restarts=_running_in(old, new, _applications_of(renumbered, old, new)),
             )
         )
     return changes
+
+
+def _inputs(edges: dict[str, Any], edge: Any) -> list[str]:
+    """Names of all edges with the consumer of `edge`, in their order."""
+    return [name for name, other in edges.items() if other.consumer == edge.consumer]
 
 
 def _restarts(kind: str, field: str, was: Any, will: Any, old: Pipeline | None, new: Pipeline) -> tuple[str, ...]:
@@ -112,8 +121,11 @@ def _restarts(kind: str, field: str, was: Any, will: Any, old: Pipeline | None, 
         operators = {edge.consumer}
         if edge.producer and (not field or field in _PRODUCER_TOO):
             operators.add(edge.producer)
-    touched = {a.name for p in (old, new) for a in p.applications if operators & set(a.operators)}
-    return _running_in(old, new, touched)
+    return _running_in(old, new, _applications_of(operators, old, new))
+
+
+def _applications_of(operators: set[str], old: Pipeline | None, new: Pipeline) -> set[str]:
+    return {a.name for p in (old, new) if p for a in p.applications if operators & set(a.operators)}
 
 
 def _running_in(old: Pipeline | None, new: Pipeline, names: set[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,26 @@ def test_random_topologies_survive_being_written_and_read(seed: int) -> None:
     pipeline = random_pipeline(seed)
     text = json.dumps(as_document(pipeline), ensure_ascii=False)  # JSON is YAML
     assert check_text(text) == (pipeline, [])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_the_order_of_edges_in_the_file_does_not_matter(seed: int) -> None:
+    pipeline = random_pipeline(seed)
+    document = as_document(pipeline)
+    random.Random(seed).shuffle(document["edges"])
+    assert check_text(json.dumps(document)) == (pipeline, [])
+
+
+def test_edges_of_one_operator_in_another_order_restart_its_application_alone() -> None:
+    pipeline, problems = check_text(
+        "pipeline: p\noperators: {a: {function: 'm:a'}, b: {function: 'm:b'}}\n"
+        "edges: [{topic: x, to: a}, {topic: z, to: b}, {topic: y, to: b}]\n"
+    )
+    assert pipeline is not None, problems
+    assert [e.name for e in pipeline.edges] == ["x:a", "y:b", "z:b"]
+    x, y, z = pipeline.edges
+    assert restarts(diff(pipeline, replace(pipeline, edges=(y, z, x)))) == frozenset()
+    assert restarts(diff(pipeline, replace(pipeline, edges=(x, z, y)))) == {"b"}
 
 
 @pytest.mark.parametrize("seed", range(100))

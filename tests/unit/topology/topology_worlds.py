@@ -91,7 +91,7 @@ def random_pipeline(seed: int) -> Pipeline:
         batch_target_s=rng.choice([0.1, 4.0]),
         lineage=rng.random() < 0.5,
         operators=operators,
-        edges=tuple(edges),
+        edges=tuple(sorted(edges, key=lambda e: (names.index(e.consumer), e.name))),
         applications=applications,
     )
 
