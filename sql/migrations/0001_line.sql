@@ -51,8 +51,11 @@ create table spillway.application (
 create table spillway.operator_state (
     pipeline    text not null,
     operator    text not null,
-    checkpoint  integer not null default 0,
+    checkpoint  integer not null default 0,  -- raised to start the operator anew
     buckets     integer not null,
+    kind        text not null,
+    inputs      text[] not null,             -- topics it reads
+    launched_at timestamptz,                 -- null: no driver was launched with this checkpoint, so nothing is fixed by it
     max_rows    bigint,                      -- learned bound of a batch, so that a restart begins with it
     changed_at  timestamptz not null default now(),
     primary key (pipeline, operator)
@@ -94,6 +97,18 @@ begin
 end $$;
 create trigger notify_application after insert or update on spillway.application
     for each row execute function spillway.notify_application();
+
+-- Who launches an application makes checkpoints of its operators; from then on buckets, kind and inputs are fixed.
+create function spillway.record_launch() returns trigger language plpgsql as $$
+begin
+    update spillway.operator_state s set launched_at = now()
+    from spillway.pipeline_version v, jsonb_array_elements(v.spec -> 'applications') a
+    where v.pipeline = new.pipeline and v.version = new.version and a ->> 'name' = new.application
+      and s.pipeline = new.pipeline and a -> 'operators' ? s.operator and s.launched_at is null;
+    return new;
+end $$;
+create trigger record_launch after update of generation on spillway.application
+    for each row when (new.generation > old.generation) execute function spillway.record_launch();
 
 -- ---- what is ---------------------------------------------------------------------------------------------------
 
@@ -341,5 +356,6 @@ revoke execute on function spillway.ensure_partitions(date, integer), spillway.d
 grant execute on function spillway.ensure_partitions(date, integer), spillway.drop_partitions(date) to spillway_control;
 grant insert on spillway.executor_cpu, spillway.node_metric, spillway.topic_metric to spillway_job;
 
-grant insert, update on spillway.lease, spillway.heartbeat, spillway.operator_state, spillway.sink_marker to spillway_job;
+grant insert, update on spillway.lease, spillway.heartbeat, spillway.sink_marker to spillway_job;
+grant update (max_rows, changed_at) on spillway.operator_state to spillway_job;
 grant insert, delete on spillway.batch_metric, spillway.edge_metric, spillway.partition_metric, spillway.executor_rows to spillway_job;

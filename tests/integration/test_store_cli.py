@@ -155,5 +155,32 @@ def test_start_and_stop_wait_for_the_heartbeat(database: Database) -> None:
     assert run("topology", "remove", "words") == (0, "pipeline words is out of force\n", "")
 
 
+def test_reset(database: Database) -> None:
+    run("topology", "apply", "words.yaml")
+    beat(database, "running")
+    database.sql(
+        "job", "insert into spillway.lease (pipeline, application, generation, holder) values ('words', 'count', 1, 'h')"
+    )
+    running = "operator count of pipeline words still runs (application count): stop it first with `spillway stop words --wait`."
+    assert run("reset", "words", "count", "--yes") == (2, "", f"error: {running}\n")
+    beat(database, "failed")
+    means = (
+        "operator count of pipeline words will start anew:\n"
+        "  its state is lost\n"
+        "  its input is read from where `starting` says\n"
+        "    words.in: earliest\n"
+        "  its outputs and dead letters may repeat rows that are there already\n"
+    )
+    code, out, err = run("reset", "words", "count")
+    assert (code, out.startswith(means), err) == (1, True, "error: aborted.\n"), "nobody said yes"
+    assert database.sql("read", "select checkpoint from spillway.operator_state") == [(0,)]
+    assert run("reset", "words", "count", "--yes") == (
+        0,
+        f"{means}operator count has the new checkpoint 1: `spillway start words` begins it\n",
+        "",
+    )
+    assert run("reset", "words", "sum", "-y")[2] == "error: pipeline words has no operator sum: its operators are count.\n"
+
+
 def test_migrate() -> None:
     assert run("migrate") == (0, "the database is up to date\n", "")

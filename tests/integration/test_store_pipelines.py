@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import psycopg2
 import pytest
 from spillway.model.topology import Pipeline
 from spillway.store import Refused, connect, events, pipelines, settings
@@ -179,19 +180,149 @@ def test_buckets_are_fixed_once_a_driver_ran(database: Database, control: Any) -
     with pytest.raises(Refused) as raised:
         apply(control)
     assert str(raised.value) == (
-        "operator bill has its state in 16 buckets, fixed for the life of its checkpoint, and the file says 4: "
-        "keep `buckets: 16`, or give the operator another name, which starts it with empty state."
+        "operator bill was launched with 16 buckets, fixed for the life of its checkpoint, and the file says 4: "
+        "keep `buckets: 16`, give the operator another name, or start it anew with `spillway reset taxi bill`."
     )
-    with pytest.raises(Refused, match="operator bill changes from aggregate to stateless, which its checkpoint does not allow"):
+    with pytest.raises(Refused) as raised:
         apply(control, ("kind: aggregate, buckets: 4", "buckets: 16"))
+    assert str(raised.value) == (
+        "operator bill changes from aggregate to stateless, which its checkpoint does not allow: "
+        "keep `kind: aggregate`, give the operator another name, or start it anew with `spillway reset taxi bill`."
+    )
     with pytest.raises(
         Refused, match=r"edge union:light has 8 partitions and the file says 2, but Kafka cannot take partitions away"
     ):
         apply(control, other, ("{from: union, to: light}", "{from: union, to: light, partitions: 2}"))
-    assert apply(control, other, ('"jobs:union", buckets: 4', '"jobs:union", buckets: 6')).version == 3, (
-        "a stateless operator may change"
-    )
+    stateless = ('"jobs:union", buckets: 4', '"jobs:union", buckets: 6')
+    assert apply(control, other, stateless).version == 3, "front was not launched yet"
+    launch(database, "front", "stopped")
+    with pytest.raises(Refused, match="operator union was launched with 6 buckets, fixed for the life of its checkpoint"):
+        apply(control, other)
     assert database.sql("read", "select max(version) from spillway.pipeline_version") == [(3,)]
+
+
+INPUTS = (
+    (("{topic: yellow, to: union}", "{topic: yellow, to: union}\n  - {topic: green, to: union}"), "green, yellow"),
+    (("{topic: yellow, to: union}", "{topic: green, to: union}"), "green"),
+)
+
+
+@pytest.mark.parametrize(("change", "says"), INPUTS, ids=["added", "renamed"])
+def test_inputs_are_fixed_once_a_driver_ran(database: Database, control: Any, change: tuple[str, str], says: str) -> None:
+    """Spark ends a query whose sources are not those of its checkpoint."""
+    apply(control)
+    launch(database, "heavy", "stopped")
+    assert apply(control, change).version == 2, "union was not launched: only heavy was"
+    apply(control)
+    launch(database, "front", "stopped")
+    with pytest.raises(Refused) as raised:
+        apply(control, change)
+    assert str(raised.value) == (
+        "operator union was launched with input from yellow, fixed for the life of its checkpoint, and the file says "
+        f"{says}: keep its input edges, give the operator another name, or start it anew with `spillway reset taxi union`."
+    )
+    pipelines.reset(control, "taxi", "union", "tester")
+    assert apply(control, change).version == 4
+
+
+def test_a_removed_input_and_a_removed_operator_that_comes_back(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front", "stopped")
+    launch(database, "heavy", "stopped")
+    with pytest.raises(Refused, match=r"operator light was launched with input from taxi\.union\.light, weather, fixed .* says "):
+        apply(control, ("  - {topic: weather, to: light, shared: true}\n", ""))
+    without = (
+        ("  - {from: union, to: bill, when_silent: open}\n", ""),
+        ('  bill: {function: "jobs:bill", kind: aggregate, buckets: 4, query: {priority: 2, min_accuracy: 0.5}}\n', ""),
+        ("  heavy: {operators: [bill], executors: 2}\n", ""),
+    )
+    assert apply(control, *without).version == 2
+    words = r"operator bill was launched with input from taxi\.union\.bill, fixed .* and the file says other, taxi\.union\.bill:"
+    more = ("{from: union, to: bill", "{topic: other, to: bill}\n  - {from: union, to: bill")
+    with pytest.raises(Refused, match=words):
+        apply(control, more)
+    pipelines.remove(control, "taxi", "tester")
+    with pytest.raises(Refused, match=words):
+        apply(control, more)
+    assert pipelines.reset(control, "taxi", "bill", "tester") == 1, "also of a pipeline that is out of force"
+    assert apply(control, more).version == 3
+
+
+def test_edges_in_another_order_are_the_same_version(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front", "stopped")
+    first, second = "  - {topic: weather, to: light, shared: true}\n", "  - {from: union, to: light}\n"
+    moved = apply(control, (first, ""), (second, second + first))
+    assert (moved.version, moved.changed) == (1, False)
+
+
+# ---- reset ----
+
+
+def test_reset_starts_an_operator_anew(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "heavy", "stopped")
+    assert pipelines.reset(control, "taxi", "bill", "tester") == 1
+    assert database.sql("read", "select operator, checkpoint, launched_at is null from spillway.operator_state order by 1") == [
+        ("bill", 1, True),
+        ("light", 0, True),
+        ("union", 0, True),
+    ]
+    last = events.recent(control)[-1]
+    assert (last.kind, last.subject, last.actor, last.text) == (
+        "reset",
+        "bill",
+        "tester",
+        "operator bill starts anew with checkpoint 1: its state and its position are gone",
+    )
+    launch(database, "heavy", "stopped", generation=2)
+    assert database.sql(
+        "read", "select checkpoint, launched_at is null from spillway.operator_state where operator = 'bill'"
+    ) == [(1, False)]
+    with pytest.raises(Refused, match="operator bill was launched with 4 buckets"):
+        apply(control, ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 16"))
+    assert pipelines.reset(control, "taxi", "bill", "tester") == 2
+    assert apply(control, ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 16")).version == 2
+
+
+def test_reset_needs_its_application_stopped(database: Database, control: Any) -> None:
+    with pytest.raises(Refused, match=r"there is no pipeline taxi: none was applied yet"):
+        pipelines.reset(control, "taxi", "bill", "tester")
+    apply(control)
+    with pytest.raises(Refused) as raised:
+        pipelines.reset(control, "taxi", "bil", "tester")
+    assert str(raised.value) == "pipeline taxi has no operator bil: its operators are bill, light, union."
+    words = "operator bill of pipeline taxi still runs (application heavy): stop it first with `spillway stop taxi --wait`."
+    pipelines.set_desired(control, "taxi", "running", "tester")
+    with pytest.raises(Refused) as raised:
+        pipelines.reset(control, "taxi", "bill", "tester")
+    assert str(raised.value) == words
+    database.sql("control", "update spillway.application set generation = 1, launched_at = now() where application = 'heavy'")
+    pipelines.set_desired(control, "taxi", "stopped", "tester")
+    with pytest.raises(Refused) as raised:
+        pipelines.reset(control, "taxi", "bill", "tester")
+    assert str(raised.value) == words, "launched a moment ago: its driver may be about to read the checkpoint"
+    launch(database, "heavy")
+    with pytest.raises(Refused) as raised:
+        pipelines.reset(control, "taxi", "bill", "tester")
+    assert str(raised.value) == words, "asked to stop, but its driver still beats"
+    assert database.sql("read", "select distinct checkpoint from spillway.operator_state") == [(0,)]
+    assert pipelines.reset(control, "taxi", "union", "tester") == 1, "another application does not matter"
+    launch(database, "heavy", "stopped")
+    assert pipelines.reset(control, "taxi", "bill", "tester") == 1
+
+
+def test_a_launch_waits_for_a_reset_that_is_under_way(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "heavy", "stopped")
+    pipelines.refuse_reset(control, "taxi", "bill")
+    launching = database.connect("control")
+    with launching, launching.cursor() as cursor:
+        cursor.execute("set lock_timeout = '300ms'")
+        with pytest.raises(psycopg2.errors.LockNotAvailable):
+            cursor.execute("update spillway.application set desired = 'running' where application = 'heavy'")
+        launching.rollback()
+    launching.close()
 
 
 OTHER = """\
@@ -359,7 +490,7 @@ def test_keep_below_a_floor_is_done_and_said(control: Any) -> None:
             "union:bil",
             0.5,
             None,
-            "pipeline taxi has no edge union:bil: its edges are yellow:union, weather:light, union:bill, union:light.",
+            "pipeline taxi has no edge union:bil: its edges are yellow:union, union:bill, union:light, weather:light.",
         ),
         ("union:bill", 0.5, 0.0, "a time to live of 0 s is not possible: give more than 0 s, or none for a keep that stays."),
     ],

@@ -1,4 +1,4 @@
-"""`spillway start | stop | status | keep | events`: ask for what should be, look at what is."""
+"""`spillway start | stop | status | keep | reset | events`: ask for what should be, look at what is."""
 
 from __future__ import annotations
 
@@ -110,8 +110,34 @@ def events(
             time.sleep(1.0)
 
 
+def reset(
+    pipeline: Pipeline,
+    operator: Annotated[str, typer.Argument(metavar="OPERATOR")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+) -> None:
+    """Start a stopped operator anew, with another checkpoint."""
+    from spillway.store import pipelines, session
+
+    with session("control") as conn:
+        pipelines.refuse_reset(conn, pipeline, operator)
+        current = pipelines.in_force(conn, pipeline)
+        conn.rollback()
+        edges = current.pipeline.inputs(operator) if current else ()
+        starting = "".join(f"\n    {edge.topic}: {edge.starting}" for edge in edges)
+        typer.echo(
+            f"operator {operator} of pipeline {pipeline} will start anew:\n"
+            "  its state is lost\n"
+            f"  its input is read from where `starting` says{starting}\n"
+            "  its outputs and dead letters may repeat rows that are there already"
+        )
+        if not yes:
+            typer.confirm("go on?", abort=True)
+        checkpoint = pipelines.reset(conn, pipeline, operator, me())
+    typer.echo(f"operator {operator} has the new checkpoint {checkpoint}: `spillway start {pipeline}` begins it")
+
+
 def register(app: typer.Typer) -> None:
-    for command in (start, stop, status, keep, events):
+    for command in (start, stop, status, keep, reset, events):
         app.command()(command)
 
 

@@ -113,11 +113,10 @@ def remove(pipeline: Annotated[str, typer.Argument(metavar="PIPELINE")]) -> None
     """Take a stopped pipeline out of force.
 
     Frees its topics; versions, checkpoints and metrics stay."""
-    from spillway.policy import Policy
     from spillway.store import pipelines, session
 
     with session("control") as conn:
-        pipelines.remove(conn, pipeline, me(), lease_s=Policy.load().lease_s)
+        pipelines.remove(conn, pipeline, me())
     typer.echo(f"pipeline {pipeline} is out of force")
 
 

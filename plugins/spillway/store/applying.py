@@ -11,7 +11,7 @@ from spillway.policy import Policy
 from spillway.store import events
 from spillway.store.connection import translate
 from spillway.store.errors import Refused
-from spillway.store.pipelines import in_force
+from spillway.store.pipelines import alive_applications, in_force
 from spillway.store.queries import execute, row, rows
 from spillway.topology.checks import claimed_topics, shared_topics
 from spillway.topology.diff import Change, diff, restarts
@@ -48,9 +48,11 @@ def apply_pipeline(conn: Connection, new: Pipeline, source: str, by: str, *, pol
             return Applied(pipeline=new.name, version=current.version, changed=False, changes=())
         old = current.pipeline if current else None
         changes = diff(old, new)
+        rows(conn, "applications_lock", pipeline=new.name)
         _refuse_claimed_topics(conn, new)
         _refuse_running_leftovers(conn, old, new, policy)
-        _refuse_other_buckets(conn, old, new)
+        _refuse_other_checkpoint(conn, new)
+        _refuse_fewer_partitions(conn, old, new)
         version = _write(conn, old, new, source, by, restarts(changes))
         summary = f"version {version} of pipeline {new.name} is in force ({len(changes)} changes)"
         events.record(conn, actor=by, kind="applied", pipeline=new.name, text=summary)
@@ -69,7 +71,7 @@ def _refuse_running_leftovers(conn: Connection, old: Pipeline | None, new: Pipel
     """An application that goes away, or hands an operator to another, must not be running: two drivers would run one operator."""
     if old is None:
         return
-    alive = {a["application"] for a in rows(conn, "applications_alive", pipeline=new.name, lease_s=policy.lease_s)}
+    alive = alive_applications(conn, new.name, policy)
     stop = f"stop it first with `spillway stop {new.name} --wait`, apply, and start it again"
     for application in old.applications:
         if application.name not in alive:
@@ -84,29 +86,42 @@ def _refuse_running_leftovers(conn: Connection, old: Pipeline | None, new: Pipel
                 )
 
 
-def _refuse_other_buckets(conn: Connection, old: Pipeline | None, new: Pipeline) -> None:
-    """State is split into buckets for the life of a checkpoint, and Kafka never takes partitions away."""
-    fresh = row(conn, "pipeline_never_launched", pipeline=new.name)
-    if fresh and fresh["never_launched"]:
-        return
-    states = {s["operator"]: s for s in rows(conn, "operator_states", pipeline=new.name)}
-    kinds = {o.name: o.kind for o in old.operators} if old else {}
+def _refuse_other_checkpoint(conn: Connection, new: Pipeline) -> None:
+    """What a launched operator's checkpoint fixes: how many writers and state partitions there are, whether there is state, and
+    what is read (Spark does not go on from a checkpoint with other sources)."""
+    states = {s["operator"]: s for s in rows(conn, "operator_states", pipeline=new.name) if s["launched"]}
     for operator in new.operators:
         state = states.get(operator.name)
         if state is None:
             continue
-        was = kinds.get(operator.name, operator.kind)
-        rename = "or give the operator another name, which starts it with empty state"
+        name, was = operator.name, Kind(state["kind"])
+        anew = f"give the operator another name, or start it anew with `spillway reset {new.name} {name}`"
         if was is not operator.kind and Kind.STATELESS in (was, operator.kind):
             raise Refused(
-                f"operator {operator.name} changes from {was} to {operator.kind}, which its checkpoint does not allow: "
-                f"keep `kind: {was}`, {rename}."
+                f"operator {name} changes from {was} to {operator.kind}, which its checkpoint does not allow: "
+                f"keep `kind: {was}`, {anew}."
             )
-        if operator.kind is not Kind.STATELESS and operator.buckets != state["buckets"]:
+        if operator.buckets != state["buckets"]:
             raise Refused(
-                f"operator {operator.name} has its state in {state['buckets']} buckets, fixed for the life of its checkpoint, "
-                f"and the file says {operator.buckets}: keep `buckets: {state['buckets']}`, {rename}."
+                f"operator {name} was launched with {state['buckets']} buckets, fixed for the life of its checkpoint, "
+                f"and the file says {operator.buckets}: keep `buckets: {state['buckets']}`, {anew}."
             )
+        if (now := _inputs(new, name)) != state["inputs"]:
+            raise Refused(
+                f"operator {name} was launched with input from {', '.join(state['inputs'])}, fixed for the life of its "
+                f"checkpoint, and the file says {', '.join(now)}: keep its input edges, {anew}."
+            )
+
+
+def _inputs(pipeline: Pipeline, operator: str) -> list[str]:
+    return sorted(edge.topic for edge in pipeline.inputs(operator))
+
+
+def _refuse_fewer_partitions(conn: Connection, old: Pipeline | None, new: Pipeline) -> None:
+    """Kafka never takes partitions away."""
+    fresh = row(conn, "pipeline_never_launched", pipeline=new.name)
+    if fresh and fresh["never_launched"]:
+        return
     inner = {e.name: e.partitions for e in old.edges if e.producer} if old else {}
     for edge in new.edges:
         if edge.producer and edge.partitions < inner.get(edge.name, 0):
@@ -142,7 +157,15 @@ def _write(conn: Connection, old: Pipeline | None, new: Pipeline, source: str, b
             set_executors=was is None or was.executors != application.executors,
         )
     for operator in new.operators:
-        execute(conn, "operator_state_upsert", pipeline=new.name, operator=operator.name, buckets=operator.buckets)
+        execute(
+            conn,
+            "operator_state_upsert",
+            pipeline=new.name,
+            operator=operator.name,
+            buckets=operator.buckets,
+            kind=str(operator.kind),
+            inputs=_inputs(new, operator.name),
+        )
     execute(conn, "settings_delete_others", pipeline=new.name, edges=[e.name for e in new.edges])
     execute(conn, "topic_claims_delete", pipeline=new.name)
     execute(conn, "topic_claims_insert", pipeline=new.name, claims=list(claimed_topics(new)))

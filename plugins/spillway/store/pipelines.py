@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 from spillway.model.topology import Pipeline
+from spillway.policy import Policy
 from spillway.store import events
 from spillway.store.connection import translate
 from spillway.store.errors import Refused
@@ -85,16 +86,60 @@ def set_desired(conn: Connection, name: str, desired: Desired, by: str) -> bool:
     return True
 
 
-def remove(conn: Connection, name: str, by: str, *, lease_s: float = 600.0) -> None:
+def alive_applications(conn: Connection, name: str, policy: Policy) -> list[str]:
+    """Applications that should run or may still be running."""
+    found = rows(conn, "applications_alive", pipeline=name, lease_s=policy.lease_s, launch_timeout_s=policy.launch_timeout_s)
+    return [a["application"] for a in found]
+
+
+def remove(conn: Connection, name: str, by: str, *, policy: Policy | None = None) -> None:
     """Takes a stopped pipeline out of force and frees its topics; versions, checkpoints and metrics stay."""
     with translate(), conn:
         if row(conn, "pipeline_in_force", pipeline=name) is None:
             raise unknown(conn, name)
-        if alive := [a["application"] for a in rows(conn, "applications_alive", pipeline=name, lease_s=lease_s)]:
+        rows(conn, "applications_lock", pipeline=name)
+        if alive := alive_applications(conn, name, policy or Policy.load()):
             raise Refused(f"pipeline {name} still runs ({', '.join(alive)}): stop it first with `spillway stop {name} --wait`.")
         execute(conn, "settings_delete_others", pipeline=name, edges=[])
         execute(conn, "pipeline_delete", pipeline=name)
         events.record(conn, actor=by, kind="removed", pipeline=name, text=f"pipeline {name} was taken out of force")
+
+
+def reset(conn: Connection, name: str, operator: str, by: str, *, policy: Policy | None = None) -> int:
+    """Starts a stopped operator anew; returns the number of its new checkpoint.
+
+    Its state and its position are lost, its input is read from the declared `starting`, its outputs may repeat rows. What the old
+    checkpoint fixed (input edges, buckets, kind) may change until the next launch. Also for an operator, or a pipeline, that is
+    declared no longer: its checkpoint stays, and a new version would be held to it.
+    """
+    with translate(), conn:
+        refuse_reset(conn, name, operator, policy)
+        done = row(conn, "operator_state_reset", pipeline=name, operator=operator)
+        assert done is not None
+        checkpoint = int(done["checkpoint"])
+        text = f"operator {operator} starts anew with checkpoint {checkpoint}: its state and its position are gone"
+        events.record(conn, actor=by, kind="reset", pipeline=name, subject=operator, text=text)
+    return checkpoint
+
+
+def refuse_reset(conn: Connection, name: str, operator: str, policy: Policy | None = None) -> None:
+    """Raises what speaks against a reset; until the end of the transaction nobody launches the pipeline."""
+    current = in_force(conn, name)
+    known = [s["operator"] for s in rows(conn, "operator_states", pipeline=name)]
+    if current is None and not known:
+        raise unknown(conn, name)
+    if operator not in known:
+        raise Refused(f"pipeline {name} has no operator {operator}: its operators are {', '.join(known)}.")
+    rows(conn, "applications_lock", pipeline=name)
+    alive = alive_applications(conn, name, policy or Policy.load())
+    if current:
+        runs_it = [a.name for a in current.pipeline.applications if operator in a.operators]
+        alive = [application for application in alive if application in runs_it or not runs_it]
+    if alive:
+        raise Refused(
+            f"operator {operator} of pipeline {name} still runs (application {', '.join(alive)}): "
+            f"stop it first with `spillway stop {name} --wait`."
+        )
 
 
 def unknown(conn: Connection, name: str) -> Refused:
