@@ -17,6 +17,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from spillway.demo.lineage import compare, edges_before, good_events
 from spillway.demo.topics import Ends, Topics
 from spillway.demo.verdict import HandKeep, Measured, QueryFlow, Row, verdict
 from spillway.embedded import EmbeddedError, Stack
@@ -323,18 +324,21 @@ def _measure(
         )
     sources = [e for e in pipeline.edges if e.producer is None]
     arrived = sum(ends[e.topic].get(p, 0) - start[e.topic].get(p, 0) for e in sources for p in ends[e.topic])
-    good = report.delivered - sum(t.garbage for t in report.topics)
+    letters = [key for topic in dead for key in topics.keys(topic, start[topic])]
+    good = good_events([e.topic for e in sources], start, ends, set(letters))
     flows = {}
     for query in pipeline.queries():
-        seen = topics.lineages(outputs[query.name], start[outputs[query.name]])
-        promise = query.query
+        promise, topic = query.query, outputs[query.name]
         flows[query.name] = QueryFlow(
             floor=promise.min_accuracy if promise else 0.0,
             priority=promise.priority if promise else 0,
-            arrived=good,
-            expected=sum(edges[e.name]["rows_kept"] for e in pipeline.inputs(query.name)),
-            written=len(seen),
-            doubled=sum(n - 1 for n in seen.values()),
+            arrived=len(good),
+            output=compare(
+                topics.lineages(topic, start[topic]),
+                good,
+                shed=any(edges[e.name]["least_keep"] < 1.0 for e in edges_before(pipeline, query.name) if e.name in edges),
+                kept=sum(edges[e.name]["rows_kept"] for e in pipeline.inputs(query.name) if e.name in edges),
+            ),
         )
     first = next((i for i, b in enumerate(under) if b["with_it"]), None)
     with_it = [b for b in under if b["with_it"]]
@@ -343,7 +347,7 @@ def _measure(
         delivered=arrived,
         garbage=sum(t.garbage for t in report.topics),
         read=sum(edges[e.name]["rows_read"] for e in sources if e.name in edges),
-        dead_letters=sum(topics.count(t, start[t]) for t in dead),
+        dead_letters=len(letters),
         lag=_lags(pipeline, topics),
         peak_lag={name: r["peak_lag"] for name, r in edges.items()},
         queries=flows,

@@ -37,15 +37,15 @@ class Topics:
         finally:
             consumer.close()
 
-    def count(self, name: str, start: dict[int, int]) -> int:
-        """Committed records from the given offsets on."""
-        return sum(1 for _ in self._read(name, start))
+    def keys(self, name: str, start: dict[int, int]) -> list[str]:
+        """The key of every committed record from the given offsets on."""
+        return [key.decode("utf-8", "replace") for key, _ in self._read(name, start)]
 
     def lineages(self, name: str, start: dict[int, int]) -> Counter[str]:
         """How often each source event appears among the committed records from the given offsets on."""
-        return Counter(json.loads(value)["lineage"] for value in self._read(name, start))
+        return Counter(json.loads(value)["lineage"] for _, value in self._read(name, start))
 
-    def _read(self, name: str, start: dict[int, int]) -> Iterable[bytes]:
+    def _read(self, name: str, start: dict[int, int]) -> Iterable[tuple[bytes, bytes]]:
         consumer = Consumer(self._conf)
         try:
             partitions = consumer.list_topics(name, timeout=10).topics[name].partitions
@@ -56,7 +56,7 @@ class Topics:
                 for message in consumer.consume(5000, timeout=1.0):
                     error = message.error()
                     if error is None:
-                        yield message.value() or b"{}"
+                        yield message.key() or b"", message.value() or b"{}"
                     elif error.code() == KafkaError._PARTITION_EOF:
                         ended.add(message.partition() or 0)
         finally:

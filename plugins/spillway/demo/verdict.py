@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spillway.demo.lineage import Compared
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -24,16 +26,11 @@ class QueryFlow:
     priority: int
     arrived: int
     """Good events of the sources in the run."""
-    expected: int
-    """Rows its shedders let through, by the jobs' own count."""
-    written: int
-    """Distinct source events in its output topic."""
-    doubled: int
-    """Output records that repeat a source event."""
+    output: Compared
 
     @property
     def accuracy(self) -> float:
-        return self.written / self.arrived if self.arrived else 1.0
+        return self.output.written / self.arrived if self.arrived else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +91,10 @@ def verdict(m: Measured) -> list[Row]:
         )
         rows.append(
             Row(
-                what=f"{name}: rows lost / doubled, by lineage",
-                measured=f"{query.expected - query.written:,} / {query.doubled:,}",
-                promised="0 / 0",
-                good=query.expected == query.written and query.doubled == 0,
+                what=f"{name}: rows lost / doubled / strange, by lineage",
+                measured=f"{query.output.lost:,} / {query.output.doubled:,} / {query.output.strange:,}",
+                promised="0 / 0 / 0",
+                good=query.output.lost == query.output.doubled == query.output.strange == 0,
             )
         )
     hand = m.hand

@@ -6,10 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from spillway.demo.lineage import Compared
 from spillway.demo.verdict import HandKeep, Measured, QueryFlow, verdict
 
-LIGHT = QueryFlow(floor=0.8, priority=5, arrived=1000, expected=1000, written=1000, doubled=0)
-HEAVY = QueryFlow(floor=0.3, priority=1, arrived=1000, expected=500, written=500, doubled=0)
+ALL_THERE = Compared(written=1000, lost=0, doubled=0, strange=0)
+LIGHT = QueryFlow(floor=0.8, priority=5, arrived=1000, output=ALL_THERE)
+HEAVY = QueryFlow(floor=0.3, priority=1, arrived=1000, output=replace(ALL_THERE, written=500))
 HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
 GOOD = Measured(
     asked=1010,
@@ -27,6 +29,11 @@ GOOD = Measured(
     memory_mb=4000.0,
     actions=(),
 )
+LOST = "light: rows lost / doubled / strange, by lineage"
+
+
+def light(**change: int) -> dict[str, QueryFlow]:
+    return {"light": replace(LIGHT, output=replace(ALL_THERE, **change))}
 
 
 def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
@@ -43,9 +50,11 @@ def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
         ({"asked": 0, "delivered": 0}, "events in"),
         ({"read": 1011}, "events processed"),
         ({"dead_letters": 9}, "garbage to dead letters"),
-        ({"queries": {"light": replace(LIGHT, written=790, expected=790)}}, "light: accuracy (priority 5)"),
-        ({"queries": {"light": replace(LIGHT, written=999)}}, "light: rows lost / doubled, by lineage"),
-        ({"queries": {"light": replace(LIGHT, doubled=1)}}, "light: rows lost / doubled, by lineage"),
+        ({"queries": light(written=790)}, "light: accuracy (priority 5)"),
+        ({"queries": light(lost=1)}, LOST),
+        ({"queries": light(lost=-1)}, LOST),
+        ({"queries": light(doubled=1)}, LOST),
+        ({"queries": light(strange=1)}, LOST),
         ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, batches_until=3)}, "… in force after"),
