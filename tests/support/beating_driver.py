@@ -1,5 +1,5 @@
-"""The smallest driver that keeps its part of the contract: heartbeat, stop as asked, give way to a newer generation, and ask for
-the executors that are declared."""
+"""The smallest driver that keeps its part of the contract: heartbeat, stop as asked, give way to a newer generation. It also asks
+for as many executors as Postgres says, to show that a launch leaves room for them; Spillway's own driver does not do that."""
 
 from __future__ import annotations
 
