@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from spillway.model.topology import Edge, Operator, Pipeline
 
 from spark_jobs.runtime.checkpoint import Checkpoint
-from spark_jobs.runtime.plan import parsed
+from spark_jobs.runtime.plan import parse
 from spark_jobs.runtime.progress import offsets, source_of
 from spark_jobs.runtime.shed import rank
 from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
@@ -78,9 +78,14 @@ def garbage(
     frame = reader.load()
     if sweep.keep < 1.0:
         frame = frame.where(rank(sweep.edge) < F.lit(sweep.keep))
-    frame, bad = parsed(frame, operator, pipeline.lineage and sweep.edge.producer is not None)
-    return frame.where(bad).select(
-        F.concat_ws("-", "topic", "partition", "offset").cast("binary").alias("key"), F.col("value").cast("binary").alias("value")
+    parsed, bad = parse(F.col("value"), operator, pipeline.lineage and sweep.edge.producer is not None)
+    return (
+        frame.withColumn("__p", parsed)
+        .where(bad)
+        .select(
+            F.concat_ws("-", "topic", "partition", "offset").cast("binary").alias("key"),
+            F.col("value").cast("binary").alias("value"),
+        )
     )
 
 

@@ -222,7 +222,7 @@ class OperatorQuery:
         if before is not None and checkpoint.last_planned() > checkpoint.last_commit():
             raise RuntimeError(
                 f"batch {checkpoint.last_planned()} of {self.operator.name} was begun with rows written by {before}, now they "
-                f"would be written by {mine}: run the version before until that batch is committed, or `spillway reset` the operator"
+                f"would be written by {mine}: run the version before until it is committed, or `spillway reset` the operator"
             )
         checkpoint.write_text(WRITERS, mine)
 

@@ -62,56 +62,55 @@ def parse_schema(operator: Operator, lineage_in_value: bool) -> StructType:
     return StructType([*schema.fields, StructField(CORRUPT, StringType())])
 
 
-def parsed(frame: DataFrame, operator: Operator, lineage_in_value: bool) -> tuple[DataFrame, Column]:
-    """Adds `__p`, the parsed value, and says which rows are garbage: not JSON, or a declared field missing or of another type."""
+def parse(value: Column, operator: Operator, lineage_in_value: bool) -> tuple[Column, Column]:
+    """The parsed value, to be named `__p`, and which rows are garbage: not JSON, a declared field missing or of another type."""
     schema = parse_schema(operator, lineage_in_value)
     # from_json makes every field nullable; what the declaration calls NOT NULL is checked here.
     readable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    frame = frame.withColumn("__p", F.from_json(F.col("value").cast("string"), readable, options))
     bad = F.col("__p").isNull() | F.col(f"__p.{CORRUPT}").isNotNull()
     for field in schema.fields:
         if not field.nullable:
             bad = bad | F.col(f"__p.`{field.name}`").isNull()
-    return frame, bad
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    return F.from_json(value.cast("string"), readable, options), bad
 
 
 def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, edge: Edge, raw: DataFrame) -> DataFrame:
     """One edge's rows as the user's function sees them, with the counts of the batch observed under the edge's name.
 
-    Observing copies every row it sees, so it comes after the projection, when the raw bytes are gone.
+    What is observed is copied row by row, so there is one projection in front of it, which parses and leaves the raw bytes
+    behind, and everything after it runs together with the user's own steps.
     """
     ordinal = pipeline.inputs(operator.name).index(edge)
     inner = edge.producer is not None
     frame = shed(spark, raw, pipeline.name, edge)
     source = (F.col("partition") + F.lit(ordinal << SOURCE_SHIFT)).alias("_src")
-    origin = F.concat_ws("-", "topic", "partition", "offset")
+    origin = [F.concat_ws("-", "topic", "partition", "offset").alias("__origin")] if pipeline.lineage else []
     if not operator.schema:
         columns = [F.col(c) for c in ("key", "value", "topic", "partition", "offset", "timestamp")]
-        lineage = [origin.alias("lineage")] if pipeline.lineage else []
-        frame = frame.select(*columns, source, *lineage, F.lit(False).alias("__bad"), "__v")
-        return _observed(frame, edge, F.col("timestamp")).drop("__bad", "__v")
-    frame, bad = parsed(frame, operator, pipeline.lineage and inner)
+        seen = _observed(frame.select(*columns, source, *origin, "__v"), edge, F.lit(False))
+        return seen.drop("__v").withColumnRenamed("__origin", "lineage")
+    value, bad = parse(F.col("value"), operator, pipeline.lineage and inner)
+    seen = _observed(frame.select(value.alias("__p"), "key", "timestamp", source, *origin, "__v"), edge, bad)
     names = [n for n in parse_schema(operator, pipeline.lineage and inner).fieldNames() if n not in (CORRUPT, "lineage")]
-    lineage = [(F.coalesce("__p.lineage", origin) if inner else origin).alias("lineage")] if pipeline.lineage else []
-    frame = frame.select(
+    lineage = (
+        [(F.coalesce("__p.lineage", "__origin") if inner else F.col("__origin")).alias("lineage")] if pipeline.lineage else []
+    )
+    return seen.where(~bad).select(
         *[F.col(f"__p.`{n}`").alias(n) for n in names],
         F.col("key").alias("kafka_key"),
         F.col("timestamp").alias("kafka_timestamp"),
-        source,
+        "_src",
         *lineage,
-        bad.alias("__bad"),
-        "__v",
     )
-    return _observed(frame, edge, F.col("kafka_timestamp")).where("not __bad").drop("__bad", "__v")
 
 
-def _observed(frame: DataFrame, edge: Edge, timestamp: Column) -> DataFrame:
-    millis = F.unix_millis(timestamp)
+def _observed(frame: DataFrame, edge: Edge, bad: Column) -> DataFrame:
+    millis = F.unix_millis("timestamp")
     return frame.observe(
         edge.name,
         F.count(F.lit(1)).alias("kept"),
-        F.count_if("__bad").alias("bad"),
+        F.count_if(bad).alias("bad"),
         F.first("__v").alias("setting"),
         F.sum(millis.cast("double")).alias("total_ms"),
         F.min(millis).alias("oldest_ms"),
