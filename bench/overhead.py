@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from _common import REPO, alternate, finish, paired_ratios, say, services, spread
+from _common import REPO, alternate, exit_code, finish, paired_ratios, say, services, spread
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -297,7 +297,7 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=6, help="pairs of runs that count (at least 6 for the word count)")
-    parser.add_argument("--sink-pairs", type=int, default=5)
+    parser.add_argument("--sink-pairs", type=int, default=6)
     parser.add_argument("--skip-words", action="store_true")
     parser.add_argument("--skip-sink", action="store_true")
     args = parser.parse_args()
@@ -318,7 +318,7 @@ def main() -> int:
     if "exactly_once" in result:
         goals["sink_cpu_at_most_1.3"] = {s: r["cpu_ratio"]["median"] <= GOAL_SINK_CPU for s, r in result["exactly_once"].items()}
     finish("overhead", {**result, "goals": goals})
-    return 0
+    return exit_code(goals)
 
 
 if __name__ == "__main__":
