@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -136,8 +137,8 @@ class OperatorQuery:
         return self.query is not None and self.query.isActive
 
     def failure(self) -> str:
-        error = self.query.exception() if self.query is not None else None
-        return str(error).strip().splitlines()[0] if error is not None and str(error).strip() else "ended without an error"
+        """Why the query ended, in one line."""
+        return said(str(self.query.exception() or "")) if self.query is not None else "it was never started"
 
     # -- while it runs
 
@@ -274,6 +275,22 @@ class OperatorQuery:
 
         checkpoint_ = Checkpoint(self.spark, self.location)
         return Sweeper(self.spark, pipeline, operator, checkpoint_, sink, self.site.client_conf, collected, lost)
+
+
+def said(error: str) -> str:
+    """The line of an error that says what is wrong: the last one of a Python traceback inside it, else the first.
+
+    >>> said("[PYTHON_EXCEPTION] thrown:\\nTraceback (most recent call last):\\n  x\\nRuntimeError: too old\\n\\n=== plan")
+    'RuntimeError: too old'
+    >>> said("[CAST_INVALID_INPUT] no number\\nat line 3")
+    '[CAST_INVALID_INPUT] no number'
+    """
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    if any(line.startswith("Traceback (most recent call last)") for line in lines):
+        raised = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Fenced)\b.*: ", line)]
+        if raised:
+            return raised[-1]
+    return lines[0] if lines else "it ended without an error"
 
 
 def sink_task(write: Callable[..., int], sink: KafkaSink | PostgresSink) -> Callable[[Iterator[Any]], Iterator[Any]]:

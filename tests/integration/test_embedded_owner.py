@@ -53,6 +53,12 @@ def stack(run_root: Path, unique: Callable[[str], str]) -> Iterator[Stack]:
     stack.clean()
 
 
+def listen_to_signals() -> None:
+    """A test run in the background, or under nohup, hands ignored signals on."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.fixture
 def owner() -> Iterator[Owner]:
     """Starts a program and returns when its services run."""
@@ -60,7 +66,12 @@ def owner() -> Iterator[Owner]:
 
     def start(code: str, *arguments: str, **env: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, *arguments], env=os.environ | env, cwd=REPO, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code, *arguments],
+            env=os.environ | env,
+            cwd=REPO,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=listen_to_signals,
         )
         started.append(process)
         assert process.stdout is not None
