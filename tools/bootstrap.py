@@ -71,6 +71,7 @@ def find_python() -> str:
 def run(what: str, command: list[str]) -> None:
     """Run a step, show that it lives, and say in one sentence why it failed."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    env.setdefault("UV_SYSTEM_CERTS", "true")  # behind a company's proxy the machine knows whom to trust
     env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     env.setdefault("UV_HTTP_TIMEOUT", "180")
     began = time.time()
