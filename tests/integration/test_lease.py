@@ -39,8 +39,10 @@ edges:
     connection = psycopg2.connect(stack.env["SPILLWAY_DSN_CONTROL"])
     pipelines.apply(connection, topology, yaml, "test")
     pipelines.set_desired(connection, name, "running", "test")
-    connection.close()
     yield name
+    # Whoever converges later in this session must not try to launch it.
+    pipelines.set_desired(connection, name, "stopped", "test")
+    connection.close()
 
 
 @pytest.fixture
