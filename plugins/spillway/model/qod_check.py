@@ -1,0 +1,127 @@
+"""What no observation may have: wrong numbers, names that are not declared or not unique, a cycle."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from spillway.model.qod import Edge, Observation, ObservationError
+
+UNBOUNDED = math.inf
+
+
+def check(observation: Observation) -> None:
+    """What `read` checks, for an Observation that was made in Python."""
+    for node in observation.nodes:
+        _numbers(f"nodes.{node.name}", node, ("cores", "cpu"))
+    for operator in observation.operators:
+        where = f"operators.{operator.name}"
+        _numbers(where, operator, ("min_accuracy",), high=1.0)
+        for number, instance in enumerate(operator.instances):
+            _numbers(f"{where}.instances[{number}]", instance, ("in_rate", "cpu"))
+        if operator.cost:
+            _numbers(f"{where}.cost", operator.cost, ("fixed", "per_arrived", "per_kept"))
+    for edge in observation.edges:
+        _numbers(f"edges.{edge.name}", edge, ("out_rate", "lag"))
+        _numbers(f"edges.{edge.name}", edge, ("keep",), high=1.0)
+    _numbers("observation", observation, ("age_s", "cycle_s"))
+    check_graph(observation)
+
+
+def _numbers(where: str, value: object, names: Iterable[str], high: float = UNBOUNDED) -> None:
+    for name in names:
+        if (number := getattr(value, name)) is not None:
+            as_number(f"{where}.{name}", number, high)
+
+
+def check_graph(observation: Observation) -> None:
+    nodes = _unique("nodes", (n.name for n in observation.nodes))
+    operators = _unique("operators", (o.name for o in observation.operators))
+    _unique("edges", (e.name for e in observation.edges))
+    for node in observation.nodes:
+        if node.cores <= 0:
+            raise ObservationError(f"nodes.{node.name}.cores is {node.cores:g}, but must be more than 0")
+    for operator in observation.operators:
+        for number, instance in enumerate(operator.instances):
+            if instance.node not in nodes:
+                where = f"operators.{operator.name}.instances[{number}].node"
+                raise ObservationError(
+                    f"{where} is {instance.node}, which is not declared in nodes{_close(instance.node, nodes)}"
+                )
+    for edge in observation.edges:
+        for field, name in (("from", edge.producer), ("to", edge.consumer)):
+            if name is not None and name not in operators:
+                raise ObservationError(f"edges.{edge.name}.{field} is {name}, which is not an operator{_close(name, operators)}")
+    producers = {e.producer for e in observation.edges}
+    for operator in observation.operators:
+        if operator.name in producers and (operator.priority is not None or operator.min_accuracy is not None):
+            raise ObservationError(
+                f"operators.{operator.name} has something downstream, so its priority and min_accuracy follow from the queries "
+                "below it; give them only on queries"
+            )
+    if around := _cycle(observation.edges):
+        raise ObservationError(f"the edges {' → '.join(around)} form a cycle; a pipeline must end somewhere")
+
+
+def _unique(what: str, names: Iterable[str]) -> set[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ObservationError(f"{what} has the name {name} twice; names must be unique")
+        seen.add(name)
+    return seen
+
+
+def _close(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _cycle(edges: Iterable[Edge]) -> list[str]:
+    """Operators along one cycle, the first one again at the end; empty when there is none."""
+    below: dict[str, list[str]] = {}
+    waiting: dict[str, int] = {}
+    for edge in edges:
+        if edge.producer is not None:
+            below.setdefault(edge.producer, []).append(edge.consumer)
+            waiting[edge.consumer] = waiting.get(edge.consumer, 0) + 1
+    free = [name for name in below if name not in waiting]
+    while free:
+        for consumer in below.get(free.pop(), ()):
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                del waiting[consumer]
+                free.append(consumer)
+    if not waiting:
+        return []
+    above = {c: p for p, consumers in below.items() for c in consumers if p in waiting and c in waiting}
+    path, name = [], next(iter(above))
+    while name not in path:
+        path.append(name)
+        name = above[name]
+    return [name, *reversed(path[path.index(name) :])]
+
+
+def as_number(where: str, value: Any, high: float = UNBOUNDED) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ObservationError(f"{where} is {kind(value)}, but must be {span(high)}")
+    if not 0.0 <= value <= min(high, sys.float_info.max):
+        raise ObservationError(f"{where} is {value}, but must be {span(high)}")
+    return float(value)
+
+
+def span(high: float) -> str:
+    return "a finite number of at least 0" if high == UNBOUNDED else f"a number from 0 to {high:g}"
+
+
+def kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f"the text {value!r}" if len(value) < 40 else "a text"
+    return "an object" if isinstance(value, dict) else "an array" if isinstance(value, list) else repr(value)
