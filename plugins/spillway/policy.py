@@ -23,6 +23,10 @@ def _tunable(default: float | int, low: float, high: float, meaning: str) -> Any
     return field(default=default, metadata={"low": low, "high": high, "meaning": meaning})
 
 
+def _choice(default: str, choices: tuple[str, ...], meaning: str) -> Any:
+    return field(default=default, metadata={"choices": choices, "meaning": meaning})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     # leases and heartbeats of drivers
@@ -49,6 +53,8 @@ class Policy:
     batch_rows_first: int = _tunable(10_000, 1, 100_000_000, "bound of the first batch, before anything is known")
     batch_rows_min: int = _tunable(10, 1, 100_000_000, "bound of a batch that no slowness of the operator undercuts")
     batch_rows_max: int = _tunable(2_000_000, 1, 1_000_000_000, "bound of a batch that no speed of the operator exceeds")
+    # shedding
+    utility_half_life_s: float = _tunable(60.0, 1.0, 86_400.0, "a batch's utilities count half as much after this, `by_utility`")
     # spillway_streams and spillway_housekeeping
     streams_interval_s: float = _tunable(15.0, 5.0, 3_600.0, "how often spillway_streams brings what runs to what is declared")
     housekeeping_interval_s: float = _tunable(3_600.0, 60.0, 86_400.0, "how often spillway_housekeeping runs")
@@ -56,10 +62,31 @@ class Policy:
     backoff_factor: float = _tunable(2.0, 1.0, 10.0, "growth of the pause with every further launch")
     backoff_most_s: float = _tunable(300.0, 1.0, 86_400.0, "longest pause between launches")
     healthy_s: float = _tunable(30.0, 1.0, 86_400.0, "an application that ran this long starts again without a pause")
+    # quality of data; accuracies and keeps are fractions, CPU is in percent of a core
+    qod_cycle_s: float = _tunable(15.0, 5.0, 300.0, "how often keeps are decided anew")
+    qod_stale_cycles: float = _tunable(3.0, 1.0, 100.0, "metrics older than this many cycles decide nothing")
+    qod_drain_horizon_s: float = _tunable(30.0, 1.0, 3_600.0, "a backlog is to be gone after this long")
+    qod_lag_ignored_s: float = _tunable(0.0, 0.0, 60.0, "lag up to this many seconds of arrivals is the batch in flight")
+    qod_tolerance: float = _tunable(0.02, 0.0, 0.5, "a change of accuracy smaller than this is not published")
+    qod_raise_limit: float = _tunable(0.1, 0.01, 1.0, "accuracy a query may gain in one cycle")
+    qod_raise_cycles: int = _tunable(2, 1, 20, "cycles in a row that must allow a higher accuracy before it is given")
+    qod_warm_up_s: float = _tunable(60.0, 1.0, 3_600.0, "an instance counts as warming for no longer than this")
+    qod_keep_ttl_s: float = _tunable(60.0, 5.0, 3_600.0, "a published keep falls back to what the topology declares after this")
+    qod_seed: int = _tunable(0, 0, 2**31 - 1, "decides between nodes with equally much CPU to spare")
+    cpu_model: str = _choice("proportional", ("proportional", "affine"), "how the CPU of an operator follows from its rows")
+    learn_batches_min: int = _tunable(8, 4, 10_000, "batches an operator must have run before its cost is learned")
+    learn_spread_min: float = _tunable(
+        0.1, 0.01, 10.0, "spread of its rates, as a share of their mean, that is enough to learn from"
+    )
+    learn_error_most: float = _tunable(0.25, 0.01, 1.0, "mean error, as a share of the mean CPU, above which nothing is learned")
 
     def __post_init__(self) -> None:
         for tunable in fields(self):
-            _check(tunable.name, getattr(self, tunable.name), tunable.metadata, whole=tunable.type in (int, "int"))
+            value = getattr(self, tunable.name)
+            if "choices" in tunable.metadata:
+                _check_choice(tunable.name, value, tunable.metadata)
+            else:
+                _check(tunable.name, value, tunable.metadata, whole=tunable.type in (int, "int"))
         if self.heartbeat_s * 3 > self.fence_s:
             raise PolicyError(
                 f"fence_s is {self.fence_s:g}, but must be at least three heartbeats (heartbeat_s is {self.heartbeat_s:g}): "
@@ -98,7 +125,7 @@ class Policy:
         for tunable in fields(cls):
             name = f"SPILLWAY_POLICY_{tunable.name.upper()}"
             if text := environ.get(name):
-                values[tunable.name] = _number(name, text)
+                values[tunable.name] = text if "choices" in tunable.metadata else _number(name, text)
         return cls(**values)
 
 
@@ -110,6 +137,11 @@ def _check(name: str, value: Any, metadata: Mapping[str, Any], *, whole: bool) -
         raise PolicyError(f"{name} is {value!r}, but {allowed}")
     if not (math.isfinite(value) and low <= value <= high):
         raise PolicyError(f"{name} is {value}, but {allowed}")
+
+
+def _check_choice(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    if value not in metadata["choices"]:
+        raise PolicyError(f"{name} is {value!r}, but must be {' or '.join(metadata['choices'])} ({metadata['meaning']})")
 
 
 def _number(name: str, text: str) -> float | int:
@@ -138,7 +170,7 @@ def _from_file(path: Path) -> dict[str, Any]:
     if raw is None:
         return {}
     if not isinstance(raw, dict):
-        raise PolicyError(f"the policy file {path} must be a mapping of fields to numbers")
+        raise PolicyError(f"the policy file {path} must be a mapping of fields to values")
     known = [tunable.name for tunable in fields(Policy)]
     for name in raw:
         if name not in known:

@@ -8,14 +8,31 @@ from pathlib import Path
 import pytest
 from spillway.policy import Policy, PolicyError
 
+NUMBERS = [tunable for tunable in fields(Policy) if "choices" not in tunable.metadata]
+CHOICES = [tunable for tunable in fields(Policy) if "choices" in tunable.metadata]
+
 
 def test_defaults_are_within_their_ranges() -> None:
     assert Policy() == Policy.load(environ={})
-    for tunable in fields(Policy):
+    for tunable in NUMBERS:
         assert tunable.metadata["low"] <= tunable.default <= tunable.metadata["high"], tunable.name
+    for tunable in CHOICES:
+        assert tunable.default in tunable.metadata["choices"], tunable.name
 
 
-@pytest.mark.parametrize("tunable", fields(Policy), ids=lambda t: t.name)
+@pytest.mark.parametrize("tunable", CHOICES, ids=lambda t: t.name)
+def test_a_choice_is_one_of_its_words(tunable) -> None:  # type: ignore[no-untyped-def]
+    for value in ("other", 1, None):
+        with pytest.raises(
+            PolicyError, match=f"{tunable.name} is {value!r}, but must be {' or '.join(tunable.metadata['choices'])} "
+        ):
+            Policy(**{tunable.name: value})
+    for word in tunable.metadata["choices"]:
+        variable = {f"SPILLWAY_POLICY_{tunable.name.upper()}": word}
+        assert getattr(Policy.load(environ=variable), tunable.name) == word
+
+
+@pytest.mark.parametrize("tunable", NUMBERS, ids=lambda t: t.name)
 def test_out_of_range_names_field_and_range(tunable) -> None:  # type: ignore[no-untyped-def]
     low, high = tunable.metadata["low"], tunable.metadata["high"]
     kind = int if tunable.type == "int" else float
@@ -56,7 +73,7 @@ def test_file_then_variables(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("leese_s: 1\n", "has the unknown field leese_s; did you mean lease_s?"),
-        ("- 1\n", "must be a mapping of fields to numbers"),
+        ("- 1\n", "must be a mapping of fields to values"),
         ("lease_s: [\n", "policy.yaml:2 is not valid YAML: "),
         ("lease_s: 1\n", "lease_s is 1, but must be a number from 30 to 86400"),
     ],
