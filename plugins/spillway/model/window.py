@@ -1,0 +1,112 @@
+"""One closed window as it was measured: rows as they are, also wrong ones. Gates look at these; an Observation is made of good ones.
+
+None is "not measured". Rows carry how old their newest measurement is at the end of the window, and how far the clock of whoever
+measured runs ahead of the store's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from spillway.model.topology import Pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    start: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    node: str
+    cores: int
+    cpu: float | None
+    age_s: float
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRow:
+    pipeline: str
+    operator: str
+    executor: str
+    node: str
+    in_rate: float | None
+    cpu: float | None
+    warming: bool
+    age_s: float
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRow:
+    pipeline: str
+    operator: str
+    application: str
+    declared: int
+    """Instances it should have."""
+    measured: int
+    warming: bool
+    share: float | None
+    """Rows that got in per row that arrived, over its inputs together."""
+    out_rate: float | None
+    batches: int
+    """That finished in the window."""
+    age_s: float | None
+    """Of its last batch; None when it has run none."""
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeRow:
+    pipeline: str
+    edge: str
+    producer: str | None
+    topic: str
+    consumer: str
+    out_rate: float | None
+    share: float | None
+    keep: float
+    decision_id: int | None
+    lag: int | None
+    age_s: float | None
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A pipeline as it should have been at the end of the window."""
+
+    pipeline: Pipeline
+    version: int
+    mode: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    interval: Interval
+    declared: dict[str, Declared]
+    nodes: tuple[NodeRow, ...]
+    instances: tuple[InstanceRow, ...]
+    operators: tuple[OperatorRow, ...]
+    edges: tuple[EdgeRow, ...]
+
+    def nodes_of(self, pipeline: str) -> set[str]:
+        return {i.node for i in self.instances if i.pipeline == pipeline}
+
+    def part(self, pipeline: str) -> dict[str, Any]:
+        """The rows of one pipeline and of its nodes, for the record."""
+        on = self.nodes_of(pipeline)
+        return {
+            "nodes": [asdict(n) for n in self.nodes if n.node in on],
+            "instances": [asdict(i) for i in self.instances if i.pipeline == pipeline],
+            "operators": [asdict(o) for o in self.operators if o.pipeline == pipeline],
+            "edges": [asdict(e) for e in self.edges if e.pipeline == pipeline],
+        }

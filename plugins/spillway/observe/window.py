@@ -1,0 +1,345 @@
+"""Stored metrics → one closed window, the same for a cycle that runs now and for one that is replayed.
+
+A row belongs to a window when it was measured by its end and written within `qod_settle_s` of it. What came later is not read, so a
+replay sees what the cycle saw.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from spillway.model.topology import Edge, Pipeline
+from spillway.model.window import Declared, EdgeRow, InstanceRow, Interval, NodeRow, OperatorRow, Window
+from spillway.observe.rates import Arrival, EdgeBatch, Flow, arrival, flow, split_cpu
+from spillway.policy import Policy
+from spillway.store.promises import accuracies
+from spillway.store.queries import rows
+
+if TYPE_CHECKING:
+    from psycopg2.extensions import connection as Connection
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What the store has of one window, still as rows."""
+
+    executors: Mapping[tuple[str, str], Sequence[Row]]
+    """By pipeline and application; one without a node: the application runs and no executor was measured."""
+    batches: Mapping[tuple[str, str], Sequence[Row]]
+    """By pipeline and operator; one row per batch and edge, in order."""
+    arrivals: Mapping[str, Arrival | None]
+    """By external topic."""
+    ahead: Mapping[str, float]
+    taken_ms: Mapping[tuple[str, str], Mapping[tuple[str, str], float]]
+    """By pipeline and application: by operator and executor."""
+    keeps: Mapping[tuple[str, str], Row]
+    """The last setting by pipeline and edge."""
+
+
+def read_window(conn: Connection, interval: Interval, policy: Policy, *, only: Sequence[str] | None = None) -> Window:
+    """The window of all pipelines that have a mode, or of those named in `only`."""
+    back = timedelta(seconds=interval.seconds * policy.qod_stale_cycles)
+    times: dict[str, datetime] = {
+        "start": interval.start,
+        "end": interval.end,
+        "since": interval.start - back,
+        "closed": interval.end + timedelta(seconds=policy.qod_settle_s),
+    }
+    declared = {
+        r["pipeline"]: Declared(pipeline=Pipeline.from_json(r["spec"]), version=r["version"], mode=r["mode"])
+        for r in rows(conn, "qod_pipelines", end=interval.end)
+        if only is None or r["pipeline"] in only
+    }
+    stored = _read(conn, times, declared)
+    nodes = tuple(
+        NodeRow(node=r["node"], cores=r["cores"], cpu=r["cpu"], age_s=_age(r["newest"], interval), ahead_s=r["ahead_s"])
+        for r in rows(conn, "qod_nodes", **times)
+    )
+    parts = [_Part(name, d.pipeline, stored, interval, policy) for name, d in declared.items()]
+    return Window(
+        interval=interval,
+        declared=declared,
+        nodes=nodes,
+        instances=tuple(i for p in parts for i in p.instances()),
+        operators=tuple(o for p in parts for o in p.operators()),
+        edges=tuple(e for p in parts for e in p.edges()),
+    )
+
+
+def _read(conn: Connection, times: Mapping[str, datetime], declared: Mapping[str, Declared]) -> Stored:
+    names = list(declared)
+    executors, batches = defaultdict(list), defaultdict(list)
+    for r in rows(conn, "qod_executors", **times):
+        executors[r["pipeline"], r["application"]].append(r)
+    for r in rows(conn, "qod_batches", pipelines=names, **times):
+        batches[r["pipeline"], r["operator"]].append(r)
+    taken: dict[tuple[str, str], dict[tuple[str, str], float]] = defaultdict(dict)
+    for r in rows(conn, "qod_executor_rows", **times):
+        taken[r["pipeline"], r["application"]][r["operator"], r["executor"]] = r["cpu_ms"]
+    topics = sorted({e.topic for d in declared.values() for e in d.pipeline.edges if e.producer is None})
+    readings: dict[str, dict[int, list[tuple[float, int]]]] = {t: defaultdict(list) for t in topics}
+    ahead: dict[str, float] = {}
+    for r in rows(conn, "qod_offsets", topics=topics, **times):
+        readings[r["topic"]][r["partition"]].append((r["at"].timestamp(), r["end_offset"]))
+        ahead[r["topic"]] = max(ahead.get(r["topic"], 0.0), r["ahead_s"])
+    start, end = times["start"].timestamp(), times["end"].timestamp()
+    settings = rows(conn, "qod_settings", pipelines=names, end=times["end"])
+    return Stored(
+        executors=executors,
+        batches=batches,
+        arrivals={t: arrival(found, start, end) for t, found in readings.items()},
+        ahead=ahead,
+        taken_ms=taken,
+        keeps={(r["pipeline"], r["edge"]): r for r in settings},
+    )
+
+
+class _Part:
+    """One pipeline's part of a window."""
+
+    def __init__(self, name: str, pipeline: Pipeline, stored: Stored, interval: Interval, policy: Policy) -> None:
+        self.name, self.pipeline, self.stored, self.interval, self.policy = name, pipeline, stored, interval, policy
+        start = interval.start.timestamp()
+        self._flows = {e.name: flow(_edge_batches(stored.batches.get((name, e.consumer), ()), e.name), start) for e in pipeline.edges}
+        self._out: dict[str, float | None] = {}
+        self._in: dict[str, float | None] = {}
+        for operator in _sources_first(pipeline):
+            for edge in pipeline.inputs(operator):
+                self._out[edge.name] = self._out_rate(edge)
+            self._in[operator] = self._in_rate(operator)
+        self._shares = {e.name: self._share(e) for e in pipeline.edges}
+        self._warming = {a.name: self._is_warming(a.name) for a in pipeline.applications}
+
+    # -- rates
+
+    def _out_rate(self, edge: Edge) -> float | None:
+        """Of an external topic, from its end offsets; of an edge inside, from what its producer put out."""
+        if edge.producer is None:
+            found = self.stored.arrivals.get(edge.topic)
+            return found.rate if found else None
+        batches = _batches(self.stored.batches.get((self.name, edge.producer), ()))
+        begin = next((n for n, b in enumerate(batches) if b["ended_at"] > self.interval.start), None)
+        if begin is None:
+            return 0.0 if self._in[edge.producer] == 0.0 else None
+        base = batches[begin - 1] if begin else batches[0]
+        counted = batches[max(begin, 1) :]
+        rows_out = [b["output_rows"] for b in counted]
+        span = (batches[-1]["started_at"] - base["started_at"]).total_seconds()
+        return sum(rows_out) / span if span > 0 and None not in rows_out else None
+
+    def _in_rate(self, operator: str) -> float | None:
+        """Rows behind the shedders, per second: of what arrives on each input, the share that gets in.
+
+        Where the offsets do not tell the share, what the batches themselves kept. Without a batch only one thing is known: where
+        nothing arrives, nothing comes in."""
+        total = 0.0
+        for edge in self.pipeline.inputs(operator):
+            arriving, seen = self._out[edge.name], self._flows[edge.name]
+            if seen is not None and seen.share is not None and arriving is not None:
+                total += arriving * seen.share
+            elif arriving == 0.0:
+                continue
+            elif seen is not None and seen.kept_rate is not None:
+                total += seen.kept_rate
+            else:
+                return None
+        return total
+
+    def _share(self, edge: Edge) -> float | None:
+        seen, arriving = self._flows[edge.name], self._out[edge.name]
+        if seen is not None and seen.share is not None:
+            return seen.share
+        if arriving == 0.0:
+            return self._keep(edge)[0]
+        return seen.kept_rate / arriving if seen is not None and seen.kept_rate is not None and arriving else None
+
+    def _keep(self, edge: Edge) -> tuple[float, int | None]:
+        """In force at the last batch; without one, as it was last set."""
+        if (seen := self._flows[edge.name]) is not None:
+            return seen.keep, seen.decision_id
+        setting = self.stored.keeps.get((self.name, edge.name))
+        return (setting["keep"], setting["decision_id"]) if setting else (1.0, None)
+
+    # -- instances
+
+    def _live(self, application: str) -> list[Row]:
+        return [r for r in self.stored.executors.get((self.name, application), ()) if r["node"] is not None]
+
+    def _is_warming(self, application: str) -> bool:
+        """From the start of its driver until all its operators have their minimum accuracy, for `qod_warm_up_s` at most."""
+        known = self.stored.executors.get((self.name, application), ())
+        if not known or _age(known[0]["started_at"], self.interval) >= self.policy.qod_warm_up_s:
+            return False
+        seen = accuracies(self.pipeline, {e: None if s is None else min(s, 1.0) for e, s in self._shares.items()})
+        floors = floors_of(self.pipeline)
+        members = self.pipeline.application(application).operators
+        return any((a := seen[o]) is None or a < floors[o] - 1e-9 for o in members) or not self._live(application)
+
+    def instances(self) -> list[InstanceRow]:
+        found = []
+        for application in self.pipeline.applications:
+            live, taken = self._live(application.name), self.stored.taken_ms.get((self.name, application.name), {})
+            busy = {o: self._busy_ms(o) for o in application.operators}
+            for executor in live:
+                parts = split_cpu(application.operators, executor["executor"], taken, busy)
+                for operator in application.operators:
+                    rate = self._in[operator]
+                    found.append(
+                        InstanceRow(
+                            pipeline=self.name,
+                            operator=operator,
+                            executor=executor["executor"],
+                            node=executor["node"],
+                            in_rate=None if rate is None else rate / len(live),
+                            cpu=None if executor["cpu"] is None else executor["cpu"] * parts[operator],
+                            warming=self._warming[application.name],
+                            age_s=_age(executor["newest"], self.interval),
+                            ahead_s=executor["ahead_s"],
+                        )
+                    )
+        return _level(found)
+
+    def _busy_ms(self, operator: str) -> float:
+        inside = [b for b in _batches(self.stored.batches.get((self.name, operator), ())) if b["ended_at"] > self.interval.start]
+        return float(sum(b["add_batch_ms"] or 0 for b in inside))
+
+    # -- rows
+
+    def operators(self) -> list[OperatorRow]:
+        found = []
+        for application in self.pipeline.applications:
+            for name in application.operators:
+                batches = _batches(self.stored.batches.get((self.name, name), ()))
+                arriving = [self._out[e.name] for e in self.pipeline.inputs(name)]
+                known = [rate for rate in arriving if rate is not None]
+                share = None if None in arriving or self._in[name] is None else _ratio(self._in[name], sum(known))
+                outputs = [self._out[e.name] for e in self.pipeline.outputs(name)]
+                found.append(
+                    OperatorRow(
+                        pipeline=self.name,
+                        operator=name,
+                        application=application.name,
+                        declared=application.executors,
+                        measured=len(self._live(application.name)),
+                        warming=self._warming[application.name],
+                        share=share,
+                        out_rate=outputs[0] if outputs else None,
+                        batches=sum(b["ended_at"] > self.interval.start for b in batches),
+                        age_s=_age(batches[-1]["ended_at"], self.interval) if batches else None,
+                        ahead_s=max((b["ahead_s"] for b in batches), default=0.0),
+                    )
+                )
+        return found
+
+    def edges(self) -> list[EdgeRow]:
+        found = []
+        for edge in self.pipeline.edges:
+            seen, (keep, decision) = self._flows[edge.name], self._keep(edge)
+            outside = self.stored.arrivals.get(edge.topic) if edge.producer is None else None
+            found.append(
+                EdgeRow(
+                    pipeline=self.name,
+                    edge=edge.name,
+                    producer=edge.producer,
+                    topic=edge.topic,
+                    consumer=edge.consumer,
+                    out_rate=self._out[edge.name],
+                    share=self._shares[edge.name],
+                    keep=keep,
+                    decision_id=decision,
+                    lag=_lag(seen, self._out[edge.name]),
+                    age_s=max(0.0, self.interval.end.timestamp() - outside.newest) if outside else None,
+                    ahead_s=self.stored.ahead.get(edge.topic, 0.0) if edge.producer is None else 0.0,
+                )
+            )
+        return found
+
+
+def floors_of(pipeline: Pipeline) -> dict[str, float]:
+    """(2) The minimum accuracy of every operator: the highest floor of the queries below it."""
+    floors: dict[str, float] = {}
+    for name in reversed(_sources_first(pipeline)):
+        query = pipeline.operator(name).query
+        below = [floors[e.consumer] for e in pipeline.outputs(name)]
+        floors[name] = max([query.min_accuracy if query and not below else 0.0, *below])
+    return floors
+
+
+def _sources_first(pipeline: Pipeline) -> list[str]:
+    ordered: list[str] = []
+
+    def visit(name: str) -> None:
+        if name not in ordered:
+            for edge in pipeline.inputs(name):
+                if edge.producer is not None:
+                    visit(edge.producer)
+            ordered.append(name)
+
+    for operator in pipeline.operators:
+        visit(operator.name)
+    return ordered
+
+
+def _level(instances: list[InstanceRow]) -> list[InstanceRow]:
+    """The instances of an operator on one node with the CPU they have on average.
+
+    Spark hands a task to whichever executor is free, so their parts of one batch differ by chance; the paper takes the one with the
+    least input for typical."""
+    from dataclasses import replace
+
+    used: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for i in instances:
+        if i.cpu is not None:
+            used[i.operator, i.node].append(i.cpu)
+    return [
+        i if i.cpu is None else replace(i, cpu=sum(used[i.operator, i.node]) / len(used[i.operator, i.node])) for i in instances
+    ]
+
+
+def _edge_batches(found: Sequence[Row], edge: str) -> list[EdgeBatch]:
+    return [
+        EdgeBatch(
+            checkpoint=r["checkpoint"],
+            batch_id=r["batch_id"],
+            started_at=r["started_at"].timestamp(),
+            ended_at=r["ended_at"].timestamp(),
+            read=r["rows_read"],
+            kept=r["rows_kept"],
+            keep=r["keep"],
+            lag=r["lag_rows"],
+            decision_id=r["decision_id"],
+            partitions=r["partitions"],
+            end_offset=r["end_offset"],
+            latest_offset=r["latest_offset"],
+        )
+        for r in found
+        if r["edge"] == edge
+    ]
+
+
+def _batches(found: Sequence[Row]) -> list[Row]:
+    """Each batch of an operator once, of its newest checkpoint."""
+    newest = found[-1]["checkpoint"] if found else 0
+    return list({r["batch_id"]: r for r in found if r["checkpoint"] == newest}.values())
+
+
+def _lag(seen: Flow | None, arriving: float | None) -> int | None:
+    if seen is not None:
+        return seen.lag
+    return 0 if arriving == 0.0 else None
+
+
+def _ratio(part: float | None, whole: float) -> float | None:
+    if part is None:
+        return None
+    return part / whole if whole > 0 else 1.0
+
+
+def _age(then: datetime, interval: Interval) -> float:
+    return max(0.0, (interval.end - then).total_seconds())
