@@ -3,4 +3,5 @@
 | file | question it answers |
 |---|---|
 | streams.py | which Spark applications to start, restart, stop, kill or adopt, and why |
+| qod/ | how much of its input every edge keeps, and which instances move, and why |
 """

@@ -50,6 +50,18 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CostSample:
+    """One batch of an operator, over the time from its start to the start of the next; a `Cost` is learned from several."""
+
+    arrived: float
+    """Rows per second and instance that were read."""
+    kept: float
+    """Of these, rows per second behind the shedder."""
+    cpu: float
+    """Percent of a core per instance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     name: str
     instances: tuple[Instance, ...]

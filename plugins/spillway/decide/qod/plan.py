@@ -1,0 +1,119 @@
+"""One cycle of the controller: from columns to the accuracy every query can have (algorithm 1 of the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spillway.decide.qod import floors, shed
+from spillway.decide.qod.accuracy import current, demand
+from spillway.decide.qod.cpu import CORE, Load, affine, available, on_nodes, proportional, required
+from spillway.decide.qod.fill import ALIKE, NOTHING, Filled
+from spillway.decide.qod.propagate import upward
+from spillway.decide.qod.uses import Uses, uses
+from spillway.decide.qod.world import Floats, Ints, World
+from spillway.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    possible: Floats
+    """By query: the accuracy the CPU allows."""
+    most: Floats
+    """By query: the accuracy it may have at best; below 1 while a node it runs on warms up."""
+    limit: Ints
+    """By query: the resource that is used up (see `Uses`), or NOTHING."""
+    available: Floats
+    load: Load
+    floor: Floats
+    """By operator."""
+    moves: tuple[floors.Moved, ...]
+    below_floor: Ints
+    """Queries whose floor cannot be met, by number."""
+    addition: dict[int, float]
+    """CPU by node whose addition would make all floors fit."""
+    more_instances: float
+    """CPU that floors need beyond one core per instance."""
+
+
+def plan(world: World, policy: Policy) -> Plan:
+    demanded = demand(world, policy.qod_drain_horizon_s, policy.qod_lag_ignored_s)
+    present = current(world, demanded)
+    floor = upward(world, world.floor)
+    if policy.cpu_model == "affine":
+        load = affine(world, present, demanded, floor)
+    else:
+        load = proportional(world, present, floor)
+    offered = available(world)
+    promise = keep_floors(world, load, floor, policy.qod_seed)
+    most = np.where(promise.start < world.floor - ALIKE, promise.start, shed.ceiling(world, floor))
+    above = uses(world, load, load.extra, floor)
+    left = np.concatenate([offered, np.full(len(world.operators), CORE)]) - _used(world, load, floor, promise.start)
+    capacity = np.maximum(left, 0.0) + above.at(upward(world, promise.start), len(left))
+    filled = shed.distribute(world, above, capacity, promise.start, most, shed.pace(world, load, load.extra))
+    return Plan(
+        possible=filled.accuracy,
+        most=most,
+        limit=np.where(promise.limit == NOTHING, filled.limit, promise.limit),
+        available=offered,
+        load=load,
+        floor=floor,
+        moves=promise.moves,
+        below_floor=promise.below,
+        addition=promise.addition,
+        more_instances=promise.more_instances,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    start: Floats
+    """By query: its floor; less where that cannot be met."""
+    limit: Ints
+    below: Ints
+    moves: tuple[floors.Moved, ...]
+    addition: dict[int, float]
+    more_instances: float
+
+
+def keep_floors(world: World, load: Load, floor: Floats, seed: int) -> Promise:
+    """Do the floors fit, perhaps after some moves? Else they are honoured from the highest priority down.
+
+    Keeps are for the world as it is: what a move will release is not handed out before the instance is seen elsewhere.
+    """
+    at_floors = required(world, load, floor, floor)
+    needed = np.minimum(at_floors, CORE)
+    rank = upward(world, world.rank.astype(float))
+    offered = available(world)
+    relief = floors.relieve(world, needed, offered, rank, seed=seed)
+    cramped = at_floors > CORE + ALIKE
+    start, limit = world.floor, np.full(len(world.query), NOTHING)
+    addition: dict[int, float] = {}
+    if relief.short or cramped.any():
+        trusted = np.where(floors.warming(world), np.inf, offered + relief.released(len(offered)))
+        filled = _floors_by_priority(world, load, floor, trusted)
+        start, limit = filled.accuracy, filled.limit
+        addition = floors.addition(world, needed, offered, rank, relief, seed=seed)
+    return Promise(
+        start=start,
+        limit=limit,
+        below=np.flatnonzero(start < world.floor - ALIKE),
+        moves=relief.moves,
+        addition=addition,
+        more_instances=float(np.sum((at_floors - CORE) * world.instances, where=cramped)),
+    )
+
+
+def _used(world: World, load: Load, floor: Floats, accuracy: Floats) -> Floats:
+    """By resource, at an accuracy of the queries."""
+    of_instance = required(world, load, upward(world, accuracy), floor)
+    return np.concatenate([on_nodes(world, of_instance), of_instance])
+
+
+def _floors_by_priority(world: World, load: Load, floor: Floats, offered: Floats) -> Filled:
+    """Floors that do not all fit are honoured from the highest priority down."""
+    rows: Uses = uses(world, load, load.own, floor)
+    capacity = np.concatenate([offered, np.full(len(floor), CORE)]) - np.concatenate([on_nodes(world, load.fixed), load.fixed])
+    zero = np.zeros(len(world.query))
+    return shed.distribute(world, rows, capacity, zero, world.floor, shed.pace(world, load, load.own))

@@ -1,0 +1,140 @@
+"""Why, in words: the reason of every edge and every move, for the person who looks at it afterwards."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spillway.decide.qod.cpu import on_nodes, required
+from spillway.decide.qod.damping import Damped
+from spillway.decide.qod.fill import ALIKE, NOTHING
+from spillway.decide.qod.floors import Moved, warming
+from spillway.decide.qod.plan import Plan
+from spillway.decide.qod.uses import placed
+from spillway.decide.qod.world import Flags, Floats, Ints, World, matches
+from spillway.model.qod import Reason
+from spillway.policy import Policy
+
+EVERYTHING = (Reason.NOTHING_TO_SHED, "keeps everything: there is CPU for all of it")
+HANDED_ON = (Reason.SHED_EARLIER, "hands on all that arrives: what has to go is dropped earlier")
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.625), percent(0.004), percent(1.0)
+    ('62.5 %', '0.4 %', '100 %')
+    """
+    return f"{round(100.0 * share, 1):g} %"
+
+
+def cores(cpu: float) -> str:
+    """
+    >>> cores(95.0), cores(1234.0)
+    ('95 % of a core', '12.3 cores')
+    """
+    return f"{cpu:.0f} % of a core" if cpu < 1000.0 else f"{cpu / 100.0:.1f} cores"
+
+
+class Words:
+    """The reasons of one decision. What several edges share is worked out once."""
+
+    def __init__(self, world: World, plan: Plan, damped: Damped, lag_unknown: Flags, policy: Policy) -> None:
+        self.world, self.plan, self.policy = world, plan, policy
+        everything = required(world, plan.load, np.ones(len(world.operators)), plan.floor)
+        self.wanted = on_nodes(world, everything).tolist()
+        self.one_core = everything.tolist()
+        node, operator, count = placed(world)
+        self.heaviest = _last(node, operator, count * everything[operator], len(world.nodes)).tolist()
+        row, pair = matches(operator, world.pair_operator)
+        query = world.pair_query[pair]
+        self.foremost = _last(node[row], query, world.rank[query], len(world.nodes)).tolist()
+        self.offered = plan.available.tolist()
+        self.limit = plan.limit.tolist()
+        self.possible, self.accuracy = plan.possible.tolist(), damped.accuracy.tolist()
+        self.floor, self.rank = world.floor.tolist(), world.rank.tolist()
+        self.below = set(plan.below_floor.tolist())
+        self.warm = (plan.most < 1.0) & (plan.possible >= plan.most - ALIKE)
+        self.small, self.waits, self.limited = damped.small.tolist(), damped.waits.tolist(), damped.limited.tolist()
+        self.ready, self.lag_unknown = damped.ready.tolist(), lag_unknown.tolist()
+        self.known: dict[int, tuple[Reason, str]] = {}
+
+    def edge(self, keep: float, accuracy: float, query: int) -> tuple[Reason, str]:
+        """Of an edge whose consumer has `accuracy`, which is what `query` below it needs."""
+        if accuracy >= 1.0 - ALIKE:
+            return EVERYTHING
+        if keep >= 1.0 - ALIKE:
+            return HANDED_ON
+        if query not in self.known:
+            self.known[query] = self._query(query)
+        code, why = self.known[query]
+        share = percent(keep) if abs(keep - accuracy) < ALIKE else f"{percent(keep)} of what arrives, {percent(accuracy)} of all"
+        return code, f"keeps {share}{why}"
+
+    def _query(self, query: int) -> tuple[Reason, str]:
+        possible = percent(self.possible[query])
+        name = self.world.operators[self.world.query[query]].name
+        if self.small[query]:
+            tolerance = percent(self.policy.qod_tolerance)
+            return Reason.WITHIN_TOLERANCE, f" as before: {possible} for {name} is a change below the tolerance of {tolerance}"
+        if self.waits[query] and self.lag_unknown[query]:
+            return Reason.LAG_UNKNOWN, f" as before: {possible} may be possible for {name}, but how much is waiting is not known"
+        if self.waits[query]:
+            seen = f"for {self.ready[query]} of {self.policy.qod_raise_cycles} cycles"
+            return Reason.RAISE_WAITS, f" as before: {possible} is possible for {name} {seen}"
+        if self.limited[query]:
+            most = percent(self.policy.qod_raise_limit)
+            return Reason.RAISE_LIMITED, f", on the way to {possible} for {name}: at most {most} more per cycle"
+        if query in self.below:
+            floor = percent(self.floor[query])
+            return Reason.BELOW_FLOOR, f", INFEASIBLE: {name} is below its floor of {floor}{self._limit(query)[1]}"
+        if self.warm[query]:
+            return Reason.WARMING, f", the least {name} is promised, while {self._warming_node(query)} warms up"
+        code, why = self._limit(query)
+        if self.possible[query] <= self.floor[query] + ALIKE:
+            return Reason.AT_FLOOR, f", the floor of {name}{why}"
+        return code, why
+
+    def _limit(self, query: int) -> tuple[Reason, str]:
+        resource = self.limit[query]
+        world = self.world
+        if resource == NOTHING:
+            return Reason.CPU_BOUND, ""
+        if resource >= len(world.nodes):
+            operator = resource - len(world.nodes)
+            need = cores(self.one_core[operator])
+            return Reason.CORE_BOUND, f": an instance of {world.operators[operator].name} would need {need} and has one core"
+        heavy = self.heaviest[resource]
+        why = (
+            f": {world.nodes[resource].name} has {cores(self.offered[resource])} for operators that would need "
+            f"{cores(self.wanted[resource])}, most of it {world.operators[heavy].name}"
+        )
+        first = self.foremost[resource]
+        if self.rank[first] > self.rank[query]:
+            why += (
+                f"; priority {world.priority[query]} gives way to {world.operators[world.query[first]].name} "
+                f"of priority {world.priority[first]}"
+            )
+        return Reason.CPU_BOUND, why
+
+    def _warming_node(self, query: int) -> str:
+        world = self.world
+        above = world.pair_operator[world.pair_query == query]
+        slow = warming(world)[world.node_of] & np.isin(world.operator_of, above)
+        return world.nodes[int(world.node_of[slow][0])].name
+
+    def move(self, move: Moved) -> str:
+        world = self.world
+        source, target = world.nodes[move.source].name, world.nodes[move.target].name
+        offered = self.offered[move.source]
+        name = world.operators[world.operator_of[move.instance]].name
+        return (
+            f"the floors on {source} need {cores(offered + move.short)} and it has {cores(offered)}; "
+            f"{target} has room for the {cores(move.required)} that {name} needs for its floor"
+        )
+
+
+def _last(index: Ints, value: Ints, order: Ints | Floats, size: int) -> Ints:
+    """By index, the value with the highest order; the first one among equals."""
+    ascending = np.lexsort((-np.arange(len(order)), order))
+    result = np.zeros(size, dtype=np.intp)
+    result[index[ascending]] = value[ascending]
+    return result
