@@ -132,7 +132,7 @@ def _topic(name: str, data: Any, duration_s: float, problems: Problems) -> Topic
         topic=name,
         events=section.text("events", None, kinds) or "points",
         key=section.text("key", None, "a field of the events"),
-        rate=_rate(section.data.get("rate", 0), section.at("rate"), duration_s, problems),
+        rate=read_rate(section.data.get("rate", 0), section.at("rate"), duration_s, problems),
         partitions=section.integer("partitions", 4, 1, 1000) if section.has("partitions") else None,
         garbage=section.number("garbage", 0.0, 0.0, 1.0),
         pool=section.integer("pool", 20_000, 1, MAX_POOL),
@@ -161,7 +161,8 @@ def _run(data: Any, number: int, duration_s: float, problems: Problems) -> Pipel
     return PipelineRun(name=section.text("name", "", A_NAME, NAME) or "", start_at_s=start, stop_at_s=stop)
 
 
-def _rate(data: Any, path: str, duration_s: float, problems: Problems) -> Profile:
+def read_rate(data: Any, path: str, duration_s: float, problems: Problems) -> Profile:
+    """A rate as files give it: a number, a shape, or shapes one after the other that last `duration_s` together."""
     if isinstance(data, list):
         return _pieces(data, path, duration_s, problems)
     if isinstance(data, dict):

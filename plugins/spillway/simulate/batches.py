@@ -1,0 +1,48 @@
+"""The bound of a batch and its shares per edge, for many operators at once: the rules of `spark_jobs/runtime/bound.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spillway.simulate.sharing import Floats, Ints
+
+BAND = 0.25
+"""Changes smaller than this share are not made."""
+COLD_BATCHES = 2
+"""The first batches of a run teach nothing."""
+REMEMBERED = 50
+"""Batches whose shortest tells what does not depend on the rows."""
+
+
+def next_bounds(
+    bound: Ints, rows: Ints, busy_s: Floats, fixed_s: Floats, target_s: Floats, *, least: int, most: int
+) -> Ints:
+    """The bounds after batches of `rows` rows that took `busy_s`.
+
+    >>> one = lambda *values: np.array(values)
+    >>> next_bounds(one(2000), one(2000), one(1.0), one(0.3), one(4.0), least=10, most=10**6).tolist()
+    [4000]
+    >>> next_bounds(one(10000), one(10000), one(20.5), one(0.5), one(4.0), least=10, most=10**6).tolist()
+    [1750]
+    """
+    fixed = np.minimum(fixed_s, 0.5 * target_s)
+    per_row = np.maximum(busy_s - fixed, 1e-6) / np.maximum(rows, 1)
+    wanted = (target_s - fixed) / per_row
+    slow = (busy_s > 1.5 * target_s) & (wanted < bound)
+    quick = (rows >= 0.9 * bound) & (busy_s < target_s)
+    new = np.where(slow, wanted, np.where(quick, np.minimum(wanted, 2.0 * bound), bound))
+    new = np.clip(new, least, most).astype(np.int64)
+    moved = (np.abs(new - bound) > BAND * bound) | (new == least) | (new == most)
+    return np.where((rows > 0) & (busy_s > 0) & (slow | quick) & moved, new, bound)
+
+
+def admitted(waiting: Ints, bound: Floats, total: Floats, edges: Floats) -> Ints:
+    """Rows a batch takes from each edge: the bound shared by the lag, an edge with little lag at least half an equal part.
+
+    Everything is per edge; `bound`, `total` (rows waiting) and `edges` (their number) are those of its consumer.
+
+    >>> admitted(np.array([9000, 1000]), np.full(2, 1000.0), np.full(2, 10000.0), np.full(2, 2.0)).tolist()
+    [900, 250]
+    """
+    part = np.maximum(bound / (2 * edges), np.where(total > 0, bound * waiting / np.maximum(total, 1), bound))
+    return np.minimum(waiting, np.maximum(part.astype(np.int64), 1))

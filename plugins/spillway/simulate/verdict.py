@@ -1,0 +1,136 @@
+"""What a run kept of its promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from spillway.simulate.run import Run
+from spillway.simulate.watch import offered, topics_above
+
+LAG_LIMIT_S = 2.0
+"""More than this many seconds of traffic waiting is too much,"""
+LAG_CYCLES = 3
+"""unless it is gone again after this many cycles."""
+RECOVERED_CYCLES = 5
+"""After a rush, everything is kept again within this many cycles."""
+NOISE = 0.01
+"""Shedding is random: a share kept may miss its keep by so much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryVerdict:
+    query: str
+    priority: int
+    floor: float
+    offered: int
+    """Events sent to the topics above it."""
+    processed: int
+    """Rows that passed its shedders."""
+    accuracy_min: float
+    accuracy_mean: float
+    lag_max_s: float
+    late_cycles: int
+    """The longest time in a row with too much waiting."""
+    recovered: int | None
+    """Cycles after the rush until everything was kept and little was waiting; None: not before the end."""
+    rushed: bool
+    """Something had to go, or waited too long."""
+    broken: tuple[str, ...]
+    """Promises that were not kept, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    queries: tuple[QueryVerdict, ...]
+
+    @property
+    def kept(self) -> bool:
+        return not any(query.broken for query in self.queries)
+
+    @property
+    def sentence(self) -> str:
+        if self.kept:
+            return "every query kept its floor, what waited was gone again in time, and after the rush nothing was shed any more"
+        return "; ".join(f"{query.query} {reason}" for query in self.queries for reason in query.broken)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kept": self.kept, "sentence": self.sentence, "queries": [asdict(query) for query in self.queries]}
+
+
+def verdict(run: Run) -> Verdict:
+    """Queries of the run, the most important first."""
+    above = topics_above(run.world)
+    queries = [n for n, o in enumerate(run.world.operators) if o.min_accuracy is not None]
+    queries.sort(key=lambda n: (-(run.world.operators[n].priority or 0), run.world.operators[n].name))
+    return Verdict(queries=tuple(_query(run, n, above[n]) for n in queries))
+
+
+def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
+    operator = run.world.operators[number]
+    cycles = [c.window for c in run.cycles if c.window.live[number]]
+    accuracy = [float(w.accuracy[number]) for w in cycles]
+    lag = [float(w.lag_s[number]) for w in cycles]
+    sent = [offered(w, topics) for w in cycles]
+    floor = operator.min_accuracy or 0.0
+    rushed = min(accuracy, default=1.0) < 1.0 - NOISE or max(lag, default=0.0) > LAG_LIMIT_S
+    recovered = recovery(sent, accuracy, lag) if rushed else 0
+    late = longest([value > LAG_LIMIT_S for value in lag])
+    broken = []
+    if min(accuracy, default=1.0) < floor - NOISE:
+        broken.append(f"fell to an accuracy of {min(accuracy):.2f}, its floor is {floor:g}")
+    if late > LAG_CYCLES:
+        broken.append(f"was more than {LAG_LIMIT_S:g} s behind for {late} cycles, up to {max(lag):.0f} s")
+    if rushed and (recovered is None or recovered > RECOVERED_CYCLES):
+        when = "at the end" if recovered is None else f"{recovered} cycles after the rush"
+        broken.append(f"was not back at an accuracy of 1 before {when}" if recovered else f"was not back to normal {when}")
+    return QueryVerdict(
+        query=operator.name,
+        priority=operator.priority or 0,
+        floor=floor,
+        offered=round(sum(rate * w.length_s for rate, w in zip(sent, cycles, strict=True))),
+        processed=int(run.twin.ended_rows[number]),
+        accuracy_min=min(accuracy, default=1.0),
+        accuracy_mean=float(np.mean(accuracy)) if accuracy else 1.0,
+        lag_max_s=max(lag, default=0.0),
+        late_cycles=late,
+        recovered=recovered,
+        rushed=rushed,
+        broken=tuple(broken),
+    )
+
+
+def longest(flags: Sequence[bool]) -> int:
+    """Length of the longest run of True.
+
+    >>> longest([True, False, True, True, False])
+    2
+    """
+    best = now = 0
+    for flag in flags:
+        now = now + 1 if flag else 0
+        best = max(best, now)
+    return best
+
+
+def recovery(offered: Sequence[float], accuracy: Sequence[float], lag_s: Sequence[float]) -> int | None:
+    """Cycles from the end of the rush to the first from which on everything is kept and little waits.
+
+    The rush is over after the last cycle in which more than half-way between the least and the most was offered.
+
+    >>> recovery([1, 9, 9, 1, 1, 1], [1, 0.4, 0.5, 0.7, 1, 1], [0, 5, 1, 0, 0, 0])
+    2
+    >>> recovery([1, 9, 9, 1], [1, 0.4, 0.5, 0.7], [0, 0, 0, 0]) is None
+    True
+    """
+    half = (min(offered) + max(offered)) / 2
+    over = max((n for n, rate in enumerate(offered) if rate > half), default=-1)
+    poor = [a < 1.0 - NOISE or s > LAG_LIMIT_S for a, s in zip(accuracy, lag_s, strict=True)]
+    last_poor = max((n for n, is_poor in enumerate(poor) if is_poor), default=-1)
+    if last_poor == len(poor) - 1:
+        return None
+    return max(0, last_poor + 1 - over)
+
