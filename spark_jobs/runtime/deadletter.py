@@ -19,10 +19,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spillway.model.topology import Edge, Operator, Pipeline
+from spillway.model.topology import Edge, Operator, Pipeline, Shed
 
 from spark_jobs.runtime.checkpoint import Checkpoint
-from spark_jobs.runtime.plan import parse
+from spark_jobs.runtime.plan import parse, with_utility
 from spark_jobs.runtime.progress import offsets, source_of
 from spark_jobs.runtime.shed import rank
 from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
@@ -40,6 +40,8 @@ class Sweep:
     """Empty: where the checkpoint's first batch began."""
     end: dict[int, int]
     keep: float
+    cut: tuple[float | None, float | None, float] | None = None
+    """By utility: (low, high, part) of the bin that held the cut."""
 
 
 def sweeps(progress: dict[str, Any], edges: tuple[Edge, ...]) -> list[Sweep]:
@@ -54,8 +56,10 @@ def sweeps(progress: dict[str, Any], edges: tuple[Edge, ...]) -> list[Sweep]:
         start = offsets(source, "startOffset", edge.topic)
         # A query's very first batch does not say where it began.
         begin = {p: start.get(p, 0) for p in end} if start else {}
-        keep = float(seen["setting"]["keep"])
-        found.append(Sweep(batch_id=int(progress["batchId"]), edge=edge, start=begin, end=end, keep=keep))
+        setting = seen["setting"]
+        cut = (setting.get("low"), setting.get("high"), float(setting["part"])) if edge.shed is Shed.BY_UTILITY else None
+        batch_id, keep = int(progress["batchId"]), float(setting["keep"])
+        found.append(Sweep(batch_id=batch_id, edge=edge, start=begin, end=end, keep=keep, cut=cut))
     return found
 
 
@@ -77,7 +81,7 @@ def garbage(
         reader = reader.option(f"kafka.{key}", value)
     frame = reader.load()
     if sweep.keep < 1.0:
-        frame = frame.where(rank(sweep.edge) < F.lit(sweep.keep))
+        frame = kept_rows(frame, pipeline, operator, sweep)
     parsed, bad = parse(F.col("value"), operator, pipeline.lineage and sweep.edge.producer is not None)
     return (
         frame.withColumn("__p", parsed)
@@ -87,6 +91,16 @@ def garbage(
             F.col("value").cast("binary").alias("value"),
         )
     )
+
+
+def kept_rows(frame: DataFrame, pipeline: Pipeline, operator: Operator, sweep: Sweep) -> DataFrame:
+    """The rows that the batch kept."""
+    low, high, part = sweep.cut or (None, None, sweep.keep)
+    values = {"keep": sweep.keep, "low": low, "high": high, "part": part}
+    setting = F.struct(*[F.lit(v).cast("double").alias(n) for n, v in values.items()])
+    if sweep.edge.shed is Shed.BY_UTILITY:
+        frame = with_utility(frame, pipeline, operator, sweep.edge)
+    return frame.where(rank(pipeline.name, sweep.edge, setting) < F.lit(sweep.keep)).drop("__p")
 
 
 def collect(frame: DataFrame, sink: KafkaSink, epoch: int, writer: int) -> int:

@@ -18,6 +18,7 @@ from spillway.model.topology import Delivery, Operator, Pipeline, SinkType
 from spillway.policy import Policy
 
 from spark_jobs.runtime import topics as topic_names
+from spark_jobs.runtime import utility
 from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, split
 from spark_jobs.runtime.checkpoint import Checkpoint
 from spark_jobs.runtime.deadletter import Sweep, Sweeper
@@ -25,6 +26,7 @@ from spark_jobs.runtime.metrics import Buffer, ProgressReader
 from spark_jobs.runtime.plan import Input, build, to_records
 from spark_jobs.runtime.progress import SINK, BatchContext, batch_rows, lag
 from spark_jobs.runtime.topics import Topic, Topics, data_topics, marker_topic, writer_id
+from spark_jobs.runtime.utility import UtilityFollower
 from spark_jobs.runtime.writers import WrittenBy, arrange, by_columns, unsteady, written_by
 from spark_jobs.sinks import kafka as kafka_sink
 from spark_jobs.sinks import postgres as postgres_sink
@@ -88,6 +90,7 @@ class OperatorQuery:
         self.last: dict[str, Any] = {}
         self._buffer, self._effective, self._event = buffer, effective, event
         self._sweeper: Sweeper | None = None
+        self._utilities = UtilityFollower(self.edges, site.policy.utility_half_life_s, self._publish_utilities)
 
     # -- starting and stopping
 
@@ -161,6 +164,7 @@ class OperatorQuery:
             self._buffer.put(batch_rows(progress, context, self._buffer.dropped))
             if self._sweeper is not None:
                 self._sweeper.batch(progress)
+            self._utilities.batch(progress)
             self._follow(progress)
             self.last, self.batches = progress, self.batches + 1
             self.rows += int(progress["numInputRows"])
@@ -173,6 +177,10 @@ class OperatorQuery:
         lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
         if (new != self.max_rows or len(self.edges) > 1) and self._admission.set(split(new, lags)):
             self.max_rows = new
+
+    def _publish_utilities(self, edge: str, text: str) -> None:
+        jvm: Any = self.spark._jvm
+        jvm.java.lang.System.setProperty(utility.property_name(self.site.pipeline.name, edge), text)
 
     # -- the sink
 

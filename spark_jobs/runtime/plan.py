@@ -8,15 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
-from spillway.model.topology import Edge, Operator, Pipeline
+from pyspark.sql.types import DoubleType, StringType, StructField, StructType
+from spillway.model.topology import Edge, Kind, Operator, Pipeline, Shed
 
-from spark_jobs.runtime.shed import shed
+from spark_jobs.runtime.shed import shed, valued
+from spark_jobs.runtime.writers import unsteady
 from spark_jobs.sinks.kafka import SOURCE_SHIFT
 
 CORRUPT = "__corrupt"
+WEIGHT = "_weight"
+"""Column and JSON field in which a row's weight travels to the next operator; absent means 1."""
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +59,19 @@ def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
     return reader.load()
 
 
-def parse_schema(operator: Operator, lineage_in_value: bool) -> StructType:
+def parse_schema(operator: Operator, lineage_in_value: bool, weight_in_value: bool = False) -> StructType:
     schema = StructType.fromDDL(operator.schema or "")
     assert isinstance(schema, StructType)
     if lineage_in_value and "lineage" not in schema.fieldNames():
         schema = schema.add("lineage", StringType())
+    if weight_in_value:
+        schema = schema.add(WEIGHT, DoubleType())
     return StructType([*schema.fields, StructField(CORRUPT, StringType())])
 
 
-def parse(value: Column, operator: Operator, lineage_in_value: bool) -> tuple[Column, Column]:
+def parse(value: Column, operator: Operator, lineage_in_value: bool, weight_in_value: bool = False) -> tuple[Column, Column]:
     """The parsed value, to be named `__p`, and which rows are garbage: not JSON, a declared field missing or of another type."""
-    schema = parse_schema(operator, lineage_in_value)
+    schema = parse_schema(operator, lineage_in_value, weight_in_value)
     # from_json makes every field nullable; what the declaration calls NOT NULL is checked here.
     readable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
     bad = F.col("__p").isNull() | F.col(f"__p.{CORRUPT}").isNotNull()
@@ -83,26 +90,72 @@ def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, 
     """
     ordinal = pipeline.inputs(operator.name).index(edge)
     inner = edge.producer is not None
-    frame = shed(spark, raw, pipeline.name, edge)
+    by_utility = edge.shed is Shed.BY_UTILITY
+    frame = shed(spark, with_utility(raw, pipeline, operator, edge) if by_utility else raw, pipeline.name, edge)
     source = (F.col("partition") + F.lit(ordinal << SOURCE_SHIFT)).alias("_src")
     origin = [F.concat_ws("-", "topic", "partition", "offset").alias("__origin")] if pipeline.lineage else []
     if not operator.schema:
-        columns = [F.col(c) for c in ("key", "value", "topic", "partition", "offset", "timestamp")]
+        columns = [F.col(c) for c in KAFKA_COLUMNS]
         seen = _observed(frame.select(*columns, source, *origin, "__v"), edge, F.lit(False))
+        said = F.get_json_object(F.col("value").cast("string"), f"$.{WEIGHT}").try_cast("double")
+        seen = seen.select("*", *weights(pipeline, operator, said if inner else None))
         return seen.drop("__v").withColumnRenamed("__origin", "lineage")
-    value, bad = parse(F.col("value"), operator, pipeline.lineage and inner)
-    seen = _observed(frame.select(value.alias("__p"), "key", "timestamp", source, *origin, "__v"), edge, bad)
-    names = [n for n in parse_schema(operator, pipeline.lineage and inner).fieldNames() if n not in (CORRUPT, "lineage")]
+    value, bad = parse_edge(pipeline, operator, edge)
+    parsed = F.col("__p") if by_utility else value.alias("__p")
+    seen = _observed(frame.select(parsed, "key", "timestamp", source, *origin, "__v"), edge, bad)
     lineage = (
         [(F.coalesce("__p.lineage", "__origin") if inner else F.col("__origin")).alias("lineage")] if pipeline.lineage else []
     )
     return seen.where(~bad).select(
-        *[F.col(f"__p.`{n}`").alias(n) for n in names],
+        *[F.col(f"__p.`{n}`").alias(n) for n in column_names(operator)],
         F.col("key").alias("kafka_key"),
         F.col("timestamp").alias("kafka_timestamp"),
         "_src",
         *lineage,
+        *weights(pipeline, operator, F.col(f"__p.{WEIGHT}") if inner else None),
     )
+
+
+def parse_edge(pipeline: Pipeline, operator: Operator, edge: Edge) -> tuple[Column, Column]:
+    """`parse`, with the fields that an operator in front adds to its values."""
+    if edge.producer is None:
+        return parse(F.col("value"), operator, False)
+    weighs = operator.weight or pipeline.carries_weight(operator.name)
+    return parse(F.col("value"), operator, pipeline.lineage, weighs)
+
+
+def column_names(operator: Operator) -> list[str]:
+    """Columns of the declared schema."""
+    return [n for n in parse_schema(operator, False).fieldNames() if n not in (CORRUPT, "lineage")]
+
+
+def weights(pipeline: Pipeline, operator: Operator, before: Column | None) -> list[Column]:
+    """One over the product of the keeps that a row has passed, this edge's included; `before` is what the row says of the others.
+
+    `weight` is for the operator that asks. `_weight` travels; it is null while it is 1, and what is null is not written.
+    """
+    weight = F.lit(1.0) / F.least(F.col("__v.keep"), F.lit(1.0))
+    if before is not None:
+        weight = weight * F.coalesce(before, F.lit(1.0))
+    asked = [weight.alias("weight")] if operator.weight else []
+    return asked + ([F.nullif(weight, F.lit(1.0)).alias(WEIGHT)] if pipeline.carries_weight(operator.name) else [])
+
+
+def with_utility(frame: DataFrame, pipeline: Pipeline, operator: Operator, edge: Edge) -> DataFrame:
+    """Adds `__u`, the utility of each row, and, where the operator has a schema, `__p`, over whose columns it may be."""
+    names: list[str] = []
+    if operator.schema:
+        frame, names = frame.withColumn("__p", parse_edge(pipeline, operator, edge)[0]), column_names(operator)
+    hidden = {n.lower() for n in names}
+    visible = [F.col(f"__p.`{n}`").alias(n) for n in names] + [F.col(c) for c in KAFKA_COLUMNS if c not in hidden]
+    beside = frame.select(F.struct("*").alias("__row"), *visible)
+    try:
+        chosen = beside.select("__row.*", F.expr(edge.utility or "").alias("__u"))
+    except (AnalysisException, ParseException) as error:
+        raise RuntimeError(f"the utility of edge {edge.name} cannot be evaluated: {str(error).splitlines()[0]}") from error
+    if expression := unsteady(chosen):
+        raise RuntimeError(f"the utility of edge {edge.name} may give a row another value when a batch is replayed: {expression}")
+    return chosen.withColumn("__u", valued(F.col("__u")))
 
 
 def _observed(frame: DataFrame, edge: Edge, bad: Column) -> DataFrame:
@@ -127,7 +180,23 @@ def build(spark: SparkSession, pipeline: Pipeline, operator: Operator, source: I
     result = function(joined, **operator.args)
     if not isinstance(result, DataFrame):
         raise RuntimeError(f"operator function {operator.function} returned {type(result).__name__}; it must return a DataFrame")
+    if pipeline.carries_weight(operator.name) and operator.kind is Kind.STATELESS:
+        _refuse_lost_weights(operator, result)
     return result
+
+
+def _refuse_lost_weights(operator: Operator, result: DataFrame) -> None:
+    """A stateful operator makes rows of its own, which weigh 1; those a stateless one hands on must say what they stand for."""
+    if "value" in result.columns:
+        raise RuntimeError(
+            f"an operator below {operator.name} asks for weights, but {operator.function} makes `value` itself, in which no "
+            "weight travels: return the columns instead"
+        )
+    if WEIGHT not in result.columns:
+        raise RuntimeError(
+            f"an operator below {operator.name} asks for weights, but {operator.function} drops the column {WEIGHT}: select it, "
+            "for example with spark_jobs.operators.carry"
+        )
 
 
 def to_records(frame: DataFrame, operator: Operator, *, nulls: bool = False) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,44 @@ def test_by_key_keeps_or_drops_whole_keys(spark: SparkSession, keep: Any) -> Non
 
 
 @pytest.mark.spark
-def test_by_utility_the_lowest_goes_first(spark: SparkSession, keep: Any) -> None:
-    keep(0.25)
-    by_utility = edge(Shed.BY_UTILITY, utility=f"offset / {ROWS}")
-    rows = shed(spark, raw(spark), "p", by_utility).agg(F.min("offset"), F.count(F.lit(1))).first()
-    assert rows is not None
-    assert abs(rows[0] - 0.75 * ROWS) <= 1 and abs(rows[1] - 0.25 * ROWS) <= 1
+def test_rows_without_a_key_are_keys_of_their_own(spark: SparkSession, keep: Any) -> None:
+    keep(0.5)
+    kept = shed(spark, raw(spark).withColumn("key", F.lit(None).cast("binary")), "p", edge(Shed.BY_KEY)).count()
+    assert abs(kept / ROWS - 0.5) <= 0.01
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("by", [Shed.RANDOM, Shed.BY_KEY])
+def test_what_one_edge_drops_says_nothing_about_the_next(spark: SparkSession, by: Shed) -> None:
+    """Both edges see the same keys, partitions and offsets; keeps multiply all the same."""
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    first, second = edge(by), replace(edge(by), name="op:next", topic="p.op.next", producer="op", consumer="next")
+    names = [property_name("p", e.name) for e in (first, second)]
+    for name, value in zip(names, (0.5, 0.4), strict=True):
+        system.setProperty(name, encode(Effective(keep=value, decision_id=1, source="setting")))
+    try:
+        once = shed(spark, raw(spark), "p", first).drop("__v").withColumn("topic", F.lit(second.topic))
+        assert abs(shed(spark, once, "p", second).count() / ROWS - 0.2) <= 0.01
+    finally:
+        for name in names:
+            system.clearProperty(name)
+
+
+@pytest.mark.spark
+def test_edges_into_one_consumer_keep_the_same_keys(spark: SparkSession, keep: Any) -> None:
+    """A join finds the partner of every row that was kept."""
+    keep(0.5)
+    system: Any = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    other = replace(edge(Shed.BY_KEY), name="u:op", topic="u")
+    system.setProperty(property_name("p", "u:op"), encode(Effective(keep=0.5, decision_id=1, source="setting")))
+    try:
+        left, right = (
+            {bytes(r["key"]) for r in shed(spark, raw(spark, 4000), "p", e).select("key").collect()}
+            for e in (edge(Shed.BY_KEY), other)
+        )
+        assert left == right and 1800 < len(left) < 2200
+    finally:
+        system.clearProperty(property_name("p", "u:op"))
 
 
 @pytest.mark.spark

@@ -85,6 +85,8 @@ class Operator:
     None: the function gets Kafka's raw columns."""
     key: str | None = None
     """Output column that becomes the Kafka key."""
+    weight: bool = False
+    """Give the function a column `weight`: how many source events a row stands for after all shedding above."""
     output_mode: str = "append"
     buckets: int = 8
     parallelism: Parallelism = field(default_factory=Parallelism)
@@ -105,7 +107,7 @@ class Edge:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     shed: Shed = Shed.RANDOM
     utility: str | None = None
-    """SQL expression over Kafka's raw columns, 0 (goes first) to 1 (goes last); with `by_utility`."""
+    """With `by_utility`: an SQL number over the columns of the consumer's schema and Kafka's own; the lowest goes first."""
     when_silent: Silent = Silent.HOLD
     starting: str = "earliest"
     shared: bool = False
@@ -152,6 +154,15 @@ class Pipeline:
 
     def outputs(self, operator: str) -> tuple[Edge, ...]:
         return tuple(e for e in self.edges if e.producer == operator)
+
+    def carries_weight(self, operator: str) -> bool:
+        """Whether an operator further down asks for weights: then the rows of this one say theirs."""
+        below, pending = set[str](), [operator]
+        while pending:
+            consumers = {e.consumer for e in self.outputs(pending.pop())} - below
+            below |= consumers
+            pending.extend(consumers)
+        return any(o.weight for o in self.operators if o.name in below)
 
     def queries(self) -> tuple[Operator, ...]:
         return tuple(o for o in self.operators if not self.outputs(o.name))

@@ -12,6 +12,7 @@ from spillway.topology.declare import Declared, declare
 from spillway.topology.diff import Change, diff
 from spillway.topology.document import read_document, read_text
 from spillway.topology.problem import Problem, Problems
+from spillway.topology.shedding import check_weights
 
 __all__ = ["Change", "Checked", "CheckedFile", "Problem", "check_files", "check_text", "diff"]
 
@@ -67,6 +68,7 @@ def _check(text: str, problems: Problems, import_functions: bool) -> Declared | 
     check_buckets(declared.pipeline, problems)
     check_applications(declared.pipeline, problems)
     check_topics(declared, problems)
+    check_weights(declared.pipeline, problems)
     if import_functions and not problems.found:
         from spillway.topology.functions import check_functions
 

@@ -18,7 +18,6 @@ from spillway.model.topology import (
     Parallelism,
     Pipeline,
     Query,
-    Shed,
     Silent,
     SinkType,
 )
@@ -26,6 +25,7 @@ from spillway.topology import ddl
 from spillway.topology.conf import refusal
 from spillway.topology.problem import Problems
 from spillway.topology.section import A_NAME, A_TOPIC, NAME, TOPIC, Section, describe, one_of, suggest
+from spillway.topology.shedding import read_shedding, whole_keys_below
 
 PIPELINE = (
     "pipeline",
@@ -39,15 +39,14 @@ PIPELINE = (
     "edges",
     "applications",
 )
-OPERATOR = ("function", "kind", "schema", "key", "output_mode", "buckets", "parallelism", "query", "output", "args")
+OPERATOR = ("function", "kind", "schema", "key", "weight", "output_mode", "buckets", "parallelism", "query", "output", "args")
 OUTPUT = ("type", "topic", "table", "keys", "delivery")
 EDGE = ("topic", "from", "to", "partitions", "delivery", "shed", "utility", "when_silent", "starting", "shared")
 OUTSIDE_ONLY, INSIDE_ONLY = ("starting", "shared"), ("delivery",)
 APPLICATION = ("operators", "node", "executors", "slots", "driver_memory", "executor_memory", "conf")
 OUTPUT_MODES = ("append", "update", "complete")
 STARTING = ("earliest", "latest")
-WHOLE_KEYS = (Kind.DEDUP, Kind.JOIN, Kind.SESSION)
-ADDED_COLUMNS = ("kafka_key", "kafka_timestamp", "_src", "lineage")
+ADDED_COLUMNS = ("kafka_key", "kafka_timestamp", "_src", "_weight", "lineage")
 MOST_BUCKETS, MOST_INSTANCES = 4096, 1024
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -98,7 +97,8 @@ def declare(data: dict[str, Any], problems: Problems) -> Declared:
     operators = tuple(_operator(n, raw, name, n in downstream, problems) for n, raw in raw_operators.items())
     by_name = {o.name: o for o in operators}
     paths = [f"edges[{number}]" for number in range(len(raw_edges))]
-    read = [_edge(raw, path, name, silent, by_name, problems) for raw, path in zip(raw_edges, paths, strict=True)]
+    whole = whole_keys_below(raw_edges, by_name)
+    read = [_edge(raw, path, name, silent, by_name, whole, problems) for raw, path in zip(raw_edges, paths, strict=True)]
     broken = [raw for raw, edge in zip(raw_edges, read, strict=True) if edge is None]
     excused = {str(raw.get("to")) if isinstance(raw, dict) else "" for raw in broken}
     if not excused <= set(by_name):
@@ -144,6 +144,7 @@ def _operator(name: str, raw: Any, pipeline: str, has_downstream: bool, problems
         kind=kind,
         schema=_schema(section),
         key=section.text("key", None, "the name of an output column", _COLUMN),
+        weight=section.boolean("weight", False),
         output_mode=output_mode,
         buckets=section.integer("buckets", 8, 1, MOST_BUCKETS),
         parallelism=_parallelism(section),
@@ -250,7 +251,15 @@ def _args(section: Section) -> dict[str, Any]:
     return args
 
 
-def _edge(raw: Any, path: str, pipeline: str, silent: Silent, operators: dict[str, Operator], problems: Problems) -> Edge | None:
+def _edge(
+    raw: Any,
+    path: str,
+    pipeline: str,
+    silent: Silent,
+    operators: dict[str, Operator],
+    whole: dict[str, Operator],
+    problems: Problems,
+) -> Edge | None:
     section = Section(raw, path, problems, EDGE)
     if not section.ok:
         return None
@@ -274,21 +283,7 @@ def _edge(raw: Any, path: str, pipeline: str, silent: Silent, operators: dict[st
             meaning = "what Spillway writes, and others write this topic" if outside else "topics from outside"
             section.wrong(name, f"is for {meaning}", "leave it out here")
     target = operators.get(consumer or "")
-    edge_kind = target.kind if target else Kind.STATELESS
-    shed = section.choice("shed", Shed, Shed.BY_KEY if edge_kind in WHOLE_KEYS else Shed.RANDOM)
-    utility = section.text("utility", None, "an SQL expression over Kafka's columns, from 0 (goes first) to 1 (goes last)")
-    if shed is Shed.BY_UTILITY and not section.has("utility"):
-        section.missing(
-            "utility", "with `shed: by_utility`, an SQL expression over Kafka's columns, from 0 (goes first) to 1 (goes last)"
-        )
-    elif shed is not Shed.BY_UTILITY and section.has("utility"):
-        section.wrong("utility", f"has no meaning with `shed: {shed}`", "`utility` only with `shed: by_utility`")
-    elif utility is not None and not utility.strip():
-        section.wrong("utility", "is empty", "an SQL expression over Kafka's columns, from 0 (goes first) to 1 (goes last)")
-    if shed is not Shed.BY_KEY and edge_kind in WHOLE_KEYS and target:
-        section.wrong(
-            "shed", f"`{shed}` drops single events, and a {edge_kind} ({target.name}) needs whole keys kept or dropped", "by_key"
-        )
+    shed, utility = read_shedding(section, operators.get(producer or ""), target, whole.get(consumer or ""))
     common: dict[str, Any] = {
         "partitions": section.integer("partitions", target.buckets if target else 1, 1, MOST_BUCKETS),
         "delivery": section.choice("delivery", Delivery, Delivery.EXACTLY_ONCE),

@@ -116,6 +116,8 @@ def _restarts(kind: str, field: str, was: Any, will: Any, old: Pipeline | None, 
     operators: set[str]
     if kind == "operator":
         operators = set() if field in _CONTROL_ONLY else {(will or was).name}
+        if field == "weight":
+            operators |= {o.name for o in new.operators if old.carries_weight(o.name) != new.carries_weight(o.name)}
     else:
         edge = will or was
         operators = {edge.consumer}

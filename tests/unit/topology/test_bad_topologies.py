@@ -54,6 +54,7 @@ def test_two_cycles_are_two_problems() -> None:
     _, problems = check_text(
         changed(
             ("  - {from: union, to: once}", edges),
+            ("    kind: dedup\n", "    key: zone\n"),
             ("    query: {priority: 2, min_accuracy: 0.5}\n", ""),
             ("    output: {topic: taxi.bill.out}\n", ""),
         )

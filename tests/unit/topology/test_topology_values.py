@@ -53,6 +53,8 @@ def test_declared_values_arrive() -> None:
     assert inner["union:bill"].delivery is Delivery.AT_LEAST_ONCE
     assert inner["union:bill"].topic == "taxi.union.bill"
     assert inner["union:once"].shed is Shed.BY_KEY, "a dedup without a declared strategy gets the only right one"
+    assert inner["taxi.yellow:union"].shed is Shed.BY_KEY, "and so does what is in front of it behind a stateless operator"
+    assert inner["union:bill"].shed is Shed.RANDOM
     assert pipeline.application("back").driver_memory_mb == 1024
     assert pipeline.application("front").conf == {"spark.ui.enabled": "false"}
 
@@ -147,6 +149,29 @@ def test_diff_says_what_changes_and_what_restarts(old: str, new: str, expected: 
     assert words(old, new) == expected
 
 
+WEIGHTS = """\
+pipeline: p
+operators: {a: {function: 'm:f'}, b: {function: 'm:f', kind: aggregate, weight: true}, c: {function: 'm:f', weight: WANTED}}
+edges: [{topic: t, to: a}, {from: a, to: b}, {from: a, to: c}, {topic: u, to: c}]
+"""
+
+
+def test_weights_travel_from_every_operator_above_one_that_asks() -> None:
+    pipeline = good(WEIGHTS.replace("WANTED", "true"))
+    assert [(o.name, o.weight, pipeline.carries_weight(o.name)) for o in pipeline.operators] == [
+        ("a", False, True),
+        ("b", True, False),
+        ("c", True, False),
+    ]
+
+
+def test_whoever_begins_or_ends_to_carry_weights_restarts() -> None:
+    old, new = good(WEIGHTS.replace("WANTED", "false")), good(WEIGHTS.replace("WANTED", "true"))
+    assert [str(c) for c in diff(old, new)] == ["operator c: weight: false → true (restarts c)"]
+    none = good(WEIGHTS.replace("WANTED", "false").replace("weight: true", "weight: false"))
+    assert [str(c) for c in diff(none, old)] == ["operator b: weight: false → true (restarts a, b)"]
+
+
 def test_diff_of_a_moved_operator_restarts_both_sides() -> None:
     new = good(GOOD.replace("[union, bill]", "[union]").replace("[once]", "[once, bill]"))
     changes = diff(good(), new)
@@ -164,6 +189,7 @@ def test_diff_of_a_new_and_of_a_removed_part() -> None:
     smaller = smaller.replace("  back: {operators: [once], executors: 2, driver_memory: 1g}\n", "")
     assert [str(c) for c in diff(good(), good(smaller))] == [
         "operator once: removed",
+        "edge taxi.yellow:union: shed: by_key → random (restarts front)",
         "edge union:once: removed (restarts front)",
         "application back: removed",
     ]

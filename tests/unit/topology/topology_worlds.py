@@ -21,6 +21,8 @@ from spillway.model.topology import (
     SinkType,
 )
 
+WHOLE_KEYS = (Kind.DEDUP, Kind.JOIN, Kind.SESSION)
+
 GOOD = """\
 pipeline: taxi
 description: trips
@@ -61,13 +63,25 @@ def random_pipeline(seed: int) -> Pipeline:
     names = [f"op{i}" for i in range(count)]
     producers = {n: rng.sample(names[:i], rng.randint(0, min(i, 3))) for i, n in enumerate(names)}
     fed = {p for ps in producers.values() for p in ps}
-    operators = tuple(_operator(rng, n, name, n in fed) for n in names)
-    by_name = {o.name: o for o in operators}
+    weight = rng.random() < 0.3
+    by_name = {n: replace(_operator(rng, n, name, n in fed), weight=weight) for n in names}
+
+    def needs_keys(operator: str) -> bool:
+        consumers = [n for n in names if operator in producers[n]]
+        return by_name[operator].kind in WHOLE_KEYS or (
+            by_name[operator].kind is Kind.STATELESS and any(needs_keys(c) for c in consumers)
+        )
+
     edges = []
     for consumer, sources in producers.items():
-        if not sources or rng.random() < 0.2:
-            edges.append(_edge(rng, f"in.{consumer}", None, by_name[consumer], name))
-        edges.extend(_edge(rng, "", source, by_name[consumer], name) for source in sources)
+        outside = [f"in.{consumer}"] if not sources or rng.random() < 0.2 else []
+        for topic, source in [*((t, None) for t in outside), *(("", s) for s in sources)]:
+            kinds = [Shed.RANDOM, Shed.BY_KEY] if weight else list(Shed)
+            shed = Shed.BY_KEY if needs_keys(consumer) else rng.choice(kinds)
+            edges.append(_edge(rng, topic, source, by_name[consumer], name, shed))
+            if source and shed is Shed.BY_KEY:
+                by_name[source] = replace(by_name[source], key="a")
+    operators = tuple(by_name.values())
     cut = rng.randint(1, count)
     groups = [g for g in (names[:cut], names[cut:]) if g]
     applications = tuple(
@@ -122,9 +136,7 @@ def _operator(rng: random.Random, name: str, pipeline: str, has_downstream: bool
     return replace(operator, query=Query(priority=rng.randint(-3, 9), min_accuracy=rng.choice([0.0, 0.25, 1.0])), output=output)
 
 
-def _edge(rng: random.Random, topic: str, producer: str | None, consumer: Operator, pipeline: str) -> Edge:
-    by_key = consumer.kind in (Kind.DEDUP, Kind.JOIN, Kind.SESSION)
-    shed = Shed.BY_KEY if by_key else rng.choice(list(Shed))
+def _edge(rng: random.Random, topic: str, producer: str | None, consumer: Operator, pipeline: str, shed: Shed) -> Edge:
     return Edge(
         name=f"{producer or topic}:{consumer.name}",
         topic=f"{pipeline}.{producer}.{consumer.name}" if producer else topic,
@@ -177,6 +189,7 @@ def _operator_fields(o: Operator) -> dict[str, Any]:
         "kind": o.kind,
         "schema": o.schema,
         "key": o.key,
+        "weight": o.weight,
         "output_mode": o.output_mode,
         "buckets": o.buckets,
         "parallelism": asdict(o.parallelism),
