@@ -72,6 +72,13 @@ class Policy:
     qod_raise_cycles: int = _tunable(2, 1, 20, "cycles in a row that must allow a higher accuracy before it is given")
     qod_warm_up_s: float = _tunable(60.0, 1.0, 3_600.0, "an instance counts as warming for no longer than this")
     qod_keep_ttl_s: float = _tunable(60.0, 5.0, 3_600.0, "a published keep falls back to what the topology declares after this")
+    qod_settle_s: float = _tunable(1.5, 0.0, 60.0, "measurements of a window may take this long to be stored")
+    qod_clock_skew_s: float = _tunable(
+        2.0, 0.1, 300.0, "whoever dates a measurement this much later than it was stored is not believed"
+    )
+    qod_learn_s: float = _tunable(
+        600.0, 60.0, 86_400.0, "what operators cost is learned from this long a past, with cpu_model affine"
+    )
     qod_seed: int = _tunable(0, 0, 2**31 - 1, "decides between nodes with equally much CPU to spare")
     cpu_model: str = _choice("proportional", ("proportional", "affine"), "how the CPU of an operator follows from its rows")
     learn_batches_min: int = _tunable(8, 4, 10_000, "batches an operator must have run before its cost is learned")

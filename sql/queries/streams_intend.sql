@@ -1,4 +1,5 @@
 -- The intent to launch, before anything is submitted: no row when somebody else has launched or stopped it meanwhile.
 update spillway.application
-set generation = %(generation)s, launcher = %(launcher)s, handle = null, launched_at = %(now)s, attempts = %(attempts)s
+set generation = %(generation)s, launcher = %(launcher)s, handle = null, launched_at = %(now)s, launched_node = node,
+    attempts = %(attempts)s
 where pipeline = %(pipeline)s and application = %(application)s and generation = %(generation)s - 1 and desired = 'running';

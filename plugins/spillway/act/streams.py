@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spillway.act.launch import Launcher, LauncherUnreachable, LaunchRefused, LaunchSpec, Sighting, parse_name
+from spillway.act.moves import advance
 from spillway.decide.streams import (
     Actual,
     DesiredApplication,
@@ -57,6 +58,7 @@ def converge(conn: Connection, launcher: Launcher, policy: Policy, *, now: datet
     try:
         store = Store(**(row(conn, "streams_store") or {}))
         now = now or store.now
+        advance(conn, policy, now)
         desired = [DesiredApplication(**r) for r in rows(conn, "streams_desired")]
         actual = observe(conn, launcher, desired, store)
         conn.commit()

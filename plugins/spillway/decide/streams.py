@@ -56,6 +56,7 @@ class Reason(StrEnum):
     DRIVER_DIED = "driver_died"
     DRIVER_LOST = "driver_lost"
     VERSION_CHANGED = "version_changed"
+    NODE_CHANGED = "node_changed"
     NO_HEARTBEAT_AFTER_START = "no_heartbeat_after_start"
     HEARTBEAT_STALE = "heartbeat_stale"
     SUBMISSION_LOST = "submission_lost"
@@ -91,6 +92,8 @@ class DesiredApplication:
     handle: str | None = None
     launched_at: datetime | None = None
     attempts: int = 0
+    moved: bool = False
+    """Its node is another one than it was launched on."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -203,7 +206,7 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
     def launch(kind: Kind, reason: Reason, why: str, *, dead: bool = False, regardless: bool = False) -> StreamAction:
         return _launch(row, kind, reason, why, attempts=attempts, now=now, policy=policy, dead=dead, regardless=regardless)
 
-    if fresh and beat is not None and beat.version in (None, row.version) and not status.dead:
+    if fresh and beat is not None and beat.version in (None, row.version) and not row.moved and not status.dead:
         if row.handle is None and (found := _found(row, actual)):
             return _adopt(row, found)
         if healthy and row.attempts > 0:
@@ -217,6 +220,8 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
     if row.generation == 0 or row.launched_at is None:
         return launch(Kind.START, Reason.NEVER_LAUNCHED, "should run and was never launched: starting")
     since_launch = _age(row.launched_at, now)
+    if fresh and beat is not None and not status.dead and row.moved:
+        return launch(Kind.RESTART, Reason.NODE_CHANGED, f"should run on {row.node or 'any node'}: handing over to")
     if fresh and beat is not None and not status.dead:
         why = f"runs version {beat.version} and version {row.version} is declared: handing over to"
         return launch(Kind.RESTART, Reason.VERSION_CHANGED, why)
@@ -233,6 +238,9 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
         return launch(Kind.START, Reason.SUBMISSION_LOST, f"generation {row.generation} was never seen to start: starting")
     if status.dead:
         return launch(Kind.RESTART, Reason.DRIVER_DIED, f"generation {row.generation} has ended ({status}): starting", dead=True)
+    if row.moved and status in (DriverStatus.PENDING, DriverStatus.RUNNING):
+        why = f"generation {row.generation} does not run yet and should run on {row.node or 'any node'}: killing it and starting"
+        return launch(Kind.KILL_THEN_START, Reason.NODE_CHANGED, why)
     if status is DriverStatus.PENDING:
         return _say(
             row, Kind.WAIT, Reason.WAITING_FOR_RESOURCES,
@@ -280,7 +288,7 @@ def _launch(
     due_s = policy.backoff_s(attempts) - (_age(row.launched_at, now) if row.launched_at else float("inf"))
     if due_s > 0 and kind is Kind.KILL_THEN_START:
         return _kill(row, reason, f"{row.pipeline}/{row.application} {why} generation {row.generation + 1} in {due_s:.0f} s.")
-    if due_s > 0 and reason is not Reason.VERSION_CHANGED:
+    if due_s > 0 and reason not in (Reason.VERSION_CHANGED, Reason.NODE_CHANGED):
         words = f"{row.pipeline}/{row.application} failed {attempts} launches in a row: next one in {due_s:.0f} s."
         return _say(row, Kind.WAIT, Reason.BACKING_OFF, words, release=row.generation if dead else None)
     generation = row.generation + 1

@@ -1,4 +1,4 @@
-"""One closed window as it was measured: rows as they are, also wrong ones. Gates look at these; an Observation is made of good ones.
+"""One closed window as it was measured: rows as they are, also wrong ones. Gates judge them; the good ones make an Observation.
 
 None is "not measured". Rows carry how old their newest measurement is at the end of the window, and how far the clock of whoever
 measured runs ahead of the store's.
@@ -97,6 +97,10 @@ class Window:
     instances: tuple[InstanceRow, ...]
     operators: tuple[OperatorRow, ...]
     edges: tuple[EdgeRow, ...]
+
+    def starting(self, pipeline: str) -> list[str]:
+        """Applications that have not come up yet: nothing can be said of the pipeline before they have."""
+        return sorted({o.application for o in self.operators if o.pipeline == pipeline and o.warming and not o.measured})
 
     def nodes_of(self, pipeline: str) -> set[str]:
         return {i.node for i in self.instances if i.pipeline == pipeline}

@@ -124,8 +124,8 @@ def split_cpu(
 ) -> dict[str, float]:
     """Share of an executor's CPU that each operator of its application takes.
 
-    By the CPU time of their stages on that executor (`taken_ms`, by operator and executor), else on all executors, else by the time
-    their batches took, else evenly.
+    By the CPU time of their stages on that executor (`taken_ms`, by operator and executor), else on all executors, else by the
+    time their batches took, else evenly.
 
     >>> split_cpu(["union", "light"], "0", {("union", "0"): 30.0, ("light", "0"): 10.0}, {})
     {'union': 0.75, 'light': 0.25}

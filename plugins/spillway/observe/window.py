@@ -1,14 +1,14 @@
 """Stored metrics → one closed window, the same for a cycle that runs now and for one that is replayed.
 
-A row belongs to a window when it was measured by its end and written within `qod_settle_s` of it. What came later is not read, so a
-replay sees what the cycle saw.
+A row belongs to a window when it was measured by its end and written within `qod_settle_s` of it. What came later is not read, so
+that a replay sees what the cycle saw.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +42,8 @@ class Stored:
     """The last setting by pipeline and edge."""
 
 
-def read_window(conn: Connection, interval: Interval, policy: Policy, *, only: Sequence[str] | None = None) -> Window:
-    """The window of all pipelines that have a mode, or of those named in `only`."""
+def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too: bool = False) -> Window:
+    """The window of all pipelines that are advised or applied; with `off_too`, the others as if they were advised."""
     back = timedelta(seconds=interval.seconds * policy.qod_stale_cycles)
     times: dict[str, datetime] = {
         "start": interval.start,
@@ -52,9 +52,10 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, only: S
         "closed": interval.end + timedelta(seconds=policy.qod_settle_s),
     }
     declared = {
-        r["pipeline"]: Declared(pipeline=Pipeline.from_json(r["spec"]), version=r["version"], mode=r["mode"])
-        for r in rows(conn, "qod_pipelines", end=interval.end)
-        if only is None or r["pipeline"] in only
+        r["pipeline"]: Declared(
+            pipeline=Pipeline.from_json(r["spec"]), version=r["version"], mode="advise" if r["mode"] == "off" else r["mode"]
+        )
+        for r in rows(conn, "qod_pipelines", end=interval.end, all=off_too)
     }
     stored = _read(conn, times, declared)
     nodes = tuple(
@@ -106,7 +107,9 @@ class _Part:
     def __init__(self, name: str, pipeline: Pipeline, stored: Stored, interval: Interval, policy: Policy) -> None:
         self.name, self.pipeline, self.stored, self.interval, self.policy = name, pipeline, stored, interval, policy
         start = interval.start.timestamp()
-        self._flows = {e.name: flow(_edge_batches(stored.batches.get((name, e.consumer), ()), e.name), start) for e in pipeline.edges}
+        self._flows = {
+            e.name: flow(_edge_batches(stored.batches.get((name, e.consumer), ()), e.name), start) for e in pipeline.edges
+        }
         self._out: dict[str, float | None] = {}
         self._in: dict[str, float | None] = {}
         for operator in _sources_first(pipeline):
@@ -172,9 +175,11 @@ class _Part:
         return [r for r in self.stored.executors.get((self.name, application), ()) if r["node"] is not None]
 
     def _is_warming(self, application: str) -> bool:
-        """From the start of its driver until all its operators have their minimum accuracy, for `qod_warm_up_s` at most."""
+        """Until its first driver starts; then until all its operators have their minimum accuracy, `qod_warm_up_s` at most."""
         known = self.stored.executors.get((self.name, application), ())
-        if not known or _age(known[0]["started_at"], self.interval) >= self.policy.qod_warm_up_s:
+        if not known:
+            return True
+        if _age(known[0]["started_at"], self.interval) >= self.policy.qod_warm_up_s:
             return False
         seen = accuracies(self.pipeline, {e: None if s is None else min(s, 1.0) for e, s in self._shares.items()})
         floors = floors_of(self.pipeline)
@@ -289,10 +294,8 @@ def _sources_first(pipeline: Pipeline) -> list[str]:
 def _level(instances: list[InstanceRow]) -> list[InstanceRow]:
     """The instances of an operator on one node with the CPU they have on average.
 
-    Spark hands a task to whichever executor is free, so their parts of one batch differ by chance; the paper takes the one with the
-    least input for typical."""
-    from dataclasses import replace
-
+    Spark hands a task to whichever executor is free, so their parts of one batch differ by chance; the paper takes the one with
+    the least input for typical."""
     used: dict[tuple[str, str], list[float]] = defaultdict(list)
     for i in instances:
         if i.cpu is not None:
@@ -330,6 +333,7 @@ def _batches(found: Sequence[Row]) -> list[Row]:
 
 
 def _lag(seen: Flow | None, arriving: float | None) -> int | None:
+    """Rows left behind by the last batch. Spark runs one whenever there is something to read: no arrivals, no batch, no lag."""
     if seen is not None:
         return seen.lag
     return 0 if arriving == 0.0 else None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from spillway.store.applying import Applied
 
 Desired = Literal["running", "stopped"]
+MODES = ("off", "advise", "apply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,24 @@ def set_desired(conn: Connection, name: str, desired: Desired, by: str) -> bool:
         execute(conn, "pipeline_set_desired", pipeline=name, desired=desired, by=by)
         events.record(conn, actor=by, kind="desired", pipeline=name, text=f"pipeline {name} should be {desired}")
     return True
+
+
+def set_mode(conn: Connection, name: str, mode: str, by: str) -> bool:
+    """Whether cycles only advise on the pipeline, apply what they decide, or leave it alone; False when it was so already."""
+    if mode not in MODES:
+        raise Refused(f"{mode} is not a mode: give {', '.join(MODES[:-1])} or {MODES[-1]}.")
+    with translate(), conn:
+        if row(conn, "pipeline_in_force", pipeline=name) is None:
+            raise unknown(conn, name)
+        if not execute(conn, "pipeline_set_mode", pipeline=name, mode=mode):
+            return False
+        events.record(conn, actor=by, kind="mode", pipeline=name, text=f"the mode of pipeline {name} is {mode}")
+    return True
+
+
+def modes(conn: Connection) -> dict[str, str]:
+    with translate():
+        return {found["pipeline"]: found["mode"] for found in rows(conn, "pipeline_modes")}
 
 
 def alive_applications(conn: Connection, name: str, policy: Policy) -> list[str]:

@@ -12,7 +12,7 @@ from spillway.store.connection import translate
 from spillway.store.errors import Refused
 from spillway.store.pipelines import load
 from spillway.store.promises import broken_floors
-from spillway.store.queries import row, rows
+from spillway.store.queries import execute, row, rows
 
 if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
@@ -90,6 +90,15 @@ def clear(conn: Connection, pipeline: str, by: str, edge: str | None = None) -> 
         for name in shedding:
             _publish(conn, pipeline, name, 1.0, None, by, "cleared")
     return shedding
+
+
+def put(
+    conn: Connection, pipeline: str, edge: str, keep: float, *, ttl_s: float | None, decision: int, by: str, reason: str
+) -> None:
+    """Sets the keep of one edge under a stored decision, within the caller's transaction and without an event."""
+    execute(
+        conn, "setting_publish", pipeline=pipeline, edge=edge, keep=keep, ttl_s=ttl_s, decision_id=decision, by=by, reason=reason
+    )
 
 
 def _publish(conn: Connection, pipeline: str, edge: str, keep: float, ttl_s: float | None, by: str, reason: str) -> Setting:

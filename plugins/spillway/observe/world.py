@@ -1,0 +1,172 @@
+"""Windows ↔ worlds: the pipelines that are decided together become one Observation, and its Decision their parts again.
+
+Pipelines share nodes, so they are decided together: a query of one gives way to a more important query of another. In a world
+names carry their pipeline (`taxi/heavy`); topics and nodes are everybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spillway.model.qod import Cost, Decision, Edge, Instance, Node, Observation, Operator, Previous
+from spillway.model.topology import Pipeline
+from spillway.model.window import Window
+
+Remembered = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""By pipeline: `remember` of its last decision, under the names of its topology."""
+APPLY, ADVISE = "apply", "advise"
+
+
+def qualified(pipeline: str, operator: str) -> str:
+    return f"{pipeline}/{operator}"
+
+
+def worlds(modes: Mapping[str, str]) -> dict[str, list[str]]:
+    """Which pipelines are decided together, by name of the world.
+
+    What is applied is decided without those that are only advised, for they will not give way. What is advised is decided as if
+    it were applied beside the others.
+
+    >>> worlds({"taxi": "apply", "ads": "advise", "knn": "apply"})
+    {'apply': ['knn', 'taxi'], 'advise': ['ads', 'knn', 'taxi']}
+    """
+    applied = sorted(p for p, mode in modes.items() if mode == APPLY)
+    advised = sorted(p for p, mode in modes.items() if mode == ADVISE)
+    found = {APPLY: applied, ADVISE: sorted(applied + advised) if advised else []}
+    return {world: members for world, members in found.items() if members}
+
+
+def observation(
+    window: Window, pipelines: Iterable[str], remembered: Remembered, costs: Mapping[tuple[str, str], Cost | None]
+) -> Observation:
+    """The world of these pipelines; whatever else runs on their nodes is load that nobody here can lower."""
+    members = sorted(pipelines)
+    return Observation(
+        nodes=tuple(Node(name=n.node, cores=float(n.cores), cpu=n.cpu) for n in window.nodes),
+        operators=tuple(o for p in members for o in _operators(window, p, costs)),
+        edges=tuple(
+            Edge(
+                producer=qualified(e.pipeline, e.producer) if e.producer is not None else None,
+                topic=e.topic,
+                consumer=qualified(e.pipeline, e.consumer),
+                out_rate=e.out_rate,
+                keep=e.keep,
+                lag=e.lag,
+            )
+            for e in window.edges
+            if e.pipeline in members
+        ),
+        previous=_previous(window, members, remembered),
+        age_s=age_s(window, members),
+        cycle_s=window.interval.seconds,
+        now=window.interval.end.isoformat(),
+    )
+
+
+def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Cost | None]) -> list[Operator]:
+    spec = window.declared[pipeline].pipeline
+    found = []
+    for operator in spec.operators:
+        query = operator.query if not spec.outputs(operator.name) else None
+        found.append(
+            Operator(
+                name=qualified(pipeline, operator.name),
+                instances=tuple(
+                    Instance(node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming)
+                    for i in window.instances
+                    if (i.pipeline, i.operator) == (pipeline, operator.name)
+                ),
+                priority=query.priority if query else None,
+                min_accuracy=query.min_accuracy if query else None,
+                cost=costs.get((pipeline, operator.name)),
+            )
+        )
+    return found
+
+
+def age_s(window: Window, pipelines: Iterable[str]) -> float:
+    """Of the oldest measurement that is needed. A batch that is long ago says nothing while nothing arrives."""
+    members = set(pipelines)
+    on = {node for p in members for node in window.nodes_of(p)}
+    idle = {(o.pipeline, o.operator) for o in window.operators if _idle(window, o.pipeline, o.operator)}
+    ages = [
+        *(n.age_s for n in window.nodes if n.node in on),
+        *(i.age_s for i in window.instances if i.pipeline in members),
+        *(e.age_s for e in window.edges if e.pipeline in members),
+        *(o.age_s for o in window.operators if o.pipeline in members and not o.warming and (o.pipeline, o.operator) not in idle),
+    ]
+    return max((age for age in ages if age is not None), default=0.0)
+
+
+def _idle(window: Window, pipeline: str, operator: str) -> bool:
+    return all(e.out_rate == 0.0 for e in window.edges if (e.pipeline, e.consumer) == (pipeline, operator))
+
+
+def _previous(window: Window, members: Iterable[str], remembered: Remembered) -> Previous:
+    """Where a pipeline has no decision to remember, the keeps that are in force are what was published last."""
+    keeps: dict[str, float] = {}
+    ready: dict[str, int] = {}
+    for pipeline in members:
+        before = remembered.get(pipeline)
+        for e in (e for e in window.edges if e.pipeline == pipeline):
+            known = before["keeps"].get(e.edge) if before else None
+            keeps[_edge_name(e.pipeline, e.producer, e.topic, e.consumer)] = e.keep if known is None else known
+        for query, cycles in (before["raise_ready"] if before else {}).items():
+            ready[qualified(pipeline, query)] = int(cycles)
+    return Previous(keeps=keeps, raise_ready=ready)
+
+
+def _edge_name(pipeline: str, producer: str | None, topic: str, consumer: str) -> str:
+    return f"{qualified(pipeline, producer) if producer is not None else topic}:{qualified(pipeline, consumer)}"
+
+
+def keeps_before(found: Observation, pipeline: Pipeline) -> dict[str, float]:
+    """What was published last of one pipeline, under the names of its topology."""
+    keeps = found.previous.keeps if found.previous else {}
+    names = {e.name: _edge_name(pipeline.name, e.producer, e.topic, e.consumer) for e in pipeline.edges}
+    return {plain: keeps[name] for plain, name in names.items() if name in keeps}
+
+
+def part(decision: Decision, pipeline: Pipeline, nodes: Iterable[str]) -> dict[str, Any]:
+    """What a decision says of one pipeline, in the form of `spillway decide qod` and under the names of its topology.
+
+    `nodes` are those it runs on. Cores that are missing are those of the whole world: the floors of all have to fit."""
+    prefix, on = f"{pipeline.name}/", set(nodes)
+    whole = decision.as_dict()
+
+    def own(name: str | None) -> bool:
+        return name is not None and name.startswith(prefix)
+
+    def plain(name: str | None) -> str | None:
+        return name.removeprefix(prefix) if name is not None else None
+
+    names = {_edge_name(pipeline.name, e.producer, e.topic, e.consumer): e.name for e in pipeline.edges}
+    infeasible = whole["infeasible"]
+    below = [q for q in infeasible["queries"] if own(q)] if infeasible else []
+    remember = whole["remember"]
+    return {
+        **whole,
+        "feasible": not below,
+        "edges": [
+            {**e, "name": names.get(_key(e), _key(e)), "from": plain(e["from"]), "to": plain(e["to"])}
+            for e in whole["edges"]
+            if own(e["to"])
+        ],
+        "queries": {plain(n): q for n, q in whole["queries"].items() if own(n)},
+        "moves": [{**m, "operator": plain(m["operator"])} for m in whole["moves"] if own(m["operator"])],
+        "missing": [m for m in whole["missing"] if prefix in m or m.startswith("nodes.")],
+        "infeasible": {**infeasible, "queries": [plain(q) for q in below]} if below else None,
+        "remember": {
+            "keeps": {names[n]: keep for n, keep in remember["keeps"].items() if n in names},
+            "raise_ready": {plain(n): cycles for n, cycles in remember["raise_ready"].items() if own(n)},
+        },
+        "expected": {
+            "accuracy": {plain(n): a for n, a in whole["expected"]["accuracy"].items() if own(n)},
+            "cpu": {n: cpu for n, cpu in whole["expected"]["cpu"].items() if n in on},
+        },
+    }
+
+
+def _key(edge: Mapping[str, Any]) -> str:
+    return f"{edge['from'] if edge['from'] is not None else edge['topic']}:{edge['to']}"

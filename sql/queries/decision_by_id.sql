@@ -1,0 +1,3 @@
+select id, pipeline, interval_start, interval_end, origin, replay, mode, version, policy, observation, status, reason, output, expected,
+       verified, decided_at, published_at
+from spillway.decision where id = %(id)s

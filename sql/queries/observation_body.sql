@@ -1,0 +1,1 @@
+select body from spillway.observation where id = %(id)s

@@ -1,0 +1,1 @@
+select pipeline, mode from spillway.pipeline order by pipeline

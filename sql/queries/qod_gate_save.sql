@@ -1,0 +1,1 @@
+insert into spillway.gate_result (decision, gate, suite, rule, success, evidence) values %s

@@ -1,0 +1,6 @@
+-- The worlds of one cycle that are to be decided.
+select id, world, pipelines, body
+from spillway.observation
+where interval_start = %(start)s and interval_end = %(end)s and origin = %(origin)s and replay = %(replay)s and policy = %(policy)s
+  and world not like 'refused/%%'
+order by world

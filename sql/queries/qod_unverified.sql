@@ -1,0 +1,15 @@
+-- Published decisions whose keeps were in force during a whole window and which nobody has compared yet, the newest of each pipeline
+-- first; and whether a later one has changed a keep before that window ended.
+select d.id, d.pipeline, d.output, d.expected, d.published_at,
+       exists (
+           select from spillway.setting_history h
+           join spillway.decision later on later.id = h.decision_id
+           where h.pipeline = d.pipeline and later.interval_end > d.interval_end and h.issued_at < %(end)s
+             and abs(h.keep - coalesce((
+                 select (e ->> 'keep')::double precision from jsonb_array_elements(d.output -> 'edges') e where e ->> 'name' = h.edge
+             ), -1)) > 1e-9
+       ) as superseded
+from spillway.decision d
+where d.origin = 'live' and d.status = 'published' and d.verified is null and d.published_at <= %(start)s
+  and d.published_at > %(since)s
+order by d.pipeline, d.interval_end desc
