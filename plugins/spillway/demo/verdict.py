@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 
+from spillway.demo.control import CYCLES_LAGGING, CYCLES_TO_RECOVER, LAG_LIMIT_S, Controlled
 from spillway.demo.lineage import Compared
 
 
@@ -34,16 +36,6 @@ class QueryFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandKeep:
-    edge: str
-    keep: float
-    rows_read: int
-    rows_kept: int
-    batches_until: int | None
-    """Batches that began after the setting before one had it; None when none ever did."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     asked: int
     delivered: int
@@ -55,7 +47,10 @@ class Measured:
     """Rows behind at the end, by edge."""
     peak_lag: Mapping[str, int]
     queries: Mapping[str, QueryFlow]
-    hand: HandKeep
+    control: Controlled
+    played_s: float
+    decisions: int
+    refused: int
     batches: int
     missing_batches: int
     metrics_dropped: int
@@ -97,21 +92,8 @@ def verdict(m: Measured) -> list[Row]:
                 good=query.output.lost == query.output.doubled == query.output.strange == 0,
             )
         )
-    hand = m.hand
-    share = hand.rows_kept / hand.rows_read if hand.rows_read else float("nan")
+    rows += _control(m)
     rows += [
-        Row(
-            what=f"keep {hand.keep:g} set by hand on {hand.edge}",
-            measured=f"{share:.4f} of {hand.rows_read:,} rows",
-            promised=f"{hand.keep:g} ± {SHARE_TOLERANCE:g}",
-            good=abs(share - hand.keep) <= SHARE_TOLERANCE,
-        ),
-        Row(
-            what="… in force after",
-            measured="never" if hand.batches_until is None else f"{hand.batches_until} batches",
-            promised=f"at most {BATCHES_ALLOWED} batches",
-            good=hand.batches_until is not None and hand.batches_until <= BATCHES_ALLOWED,
-        ),
         Row(
             what="lag at the end",
             measured=", ".join(f"{e} {n:,}" for e, n in sorted(m.lag.items())),
@@ -132,3 +114,63 @@ def verdict(m: Measured) -> list[Row]:
         ),
     ]
     return rows
+
+
+def _control(m: Measured) -> list[Row]:
+    """What the controller promises for a rush at twice what can be carried."""
+    c = m.control
+    by_priority = sorted(c.priorities, key=lambda q: c.priorities[q])
+    gave_way = [
+        f"{q} (priority {c.priorities[q]}) " + (f"after {c.first_shed_s[q]:.0f} s" if q in c.first_shed_s else "never")
+        for q in by_priority
+    ]
+    share, wanted = (part / c.shed_read if c.shed_read else float("nan") for part in (c.shed_kept, c.shed_expected))
+    due = int(m.played_s / c.cycle_s) - 1
+    return [
+        Row(
+            what="decisions of spillway_qod",
+            measured=f"{m.decisions}, of which {m.refused} refused or failed",
+            promised=f"one every {c.cycle_s:g} s, none refused",
+            good=m.decisions >= due > 0 and m.refused == 0,
+        ),
+        Row(
+            what=f"lag above {LAG_LIMIT_S:g} s of traffic during the rush",
+            measured=f"for {_time(c.lagging_s, c.lagging_cycles)}, peak {c.lag_peak_s:.1f} s; then at most {c.lag_after_s:.1f} s",
+            promised=f"at most {CYCLES_LAGGING} cycles",
+            good=c.lagging_cycles <= CYCLES_LAGGING,
+        ),
+        Row(
+            what="least accuracy in force",
+            measured=", ".join(f"{q} {c.least[q]:.2f}" for q in reversed(by_priority)),
+            promised="at least " + ", ".join(f"{q} {c.floors[q]:g}" for q in reversed(by_priority)),
+            good=c.floors_kept,
+        ),
+        Row(
+            what="who gave way",
+            measured=", ".join(gave_way),
+            promised="lower priorities first, and more",
+            good=c.in_order,
+        ),
+        Row(
+            what="accuracy 1 again after the rush",
+            measured=f"after {_time(c.whole_again_s, c.recovered_cycles)}",
+            promised=f"at most {CYCLES_TO_RECOVER} cycles",
+            good=c.recovered_cycles <= CYCLES_TO_RECOVER,
+        ),
+        Row(
+            what="rows kept where rows were shed",
+            measured=f"{share:.4f} of {c.shed_read:,}",
+            promised=f"{wanted:.4f} ± {SHARE_TOLERANCE:g}, as decided",
+            good=abs(share - wanted) <= SHARE_TOLERANCE,
+        ),
+        Row(
+            what="a new keep is in force after",
+            measured="never" if c.batches_until is None else f"{c.batches_until} batches",
+            promised=f"at most {BATCHES_ALLOWED} batches",
+            good=c.batches_until is not None and c.batches_until <= BATCHES_ALLOWED,
+        ),
+    ]
+
+
+def _time(seconds: float, cycles: float) -> str:
+    return "it did not happen" if seconds == inf else f"{seconds:.0f} s, {cycles:.0f} cycles"

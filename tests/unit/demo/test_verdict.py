@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
+from spillway.demo.control import Controlled
 from spillway.demo.lineage import Compared
-from spillway.demo.verdict import HandKeep, Measured, QueryFlow, verdict
+from spillway.demo.verdict import Measured, QueryFlow, verdict
 
 ALL_THERE = Compared(written=1000, lost=0, doubled=0, strange=0)
 LIGHT = QueryFlow(floor=0.8, priority=5, arrived=1000, output=ALL_THERE)
 HEAVY = QueryFlow(floor=0.3, priority=1, arrived=1000, output=replace(ALL_THERE, written=500))
-HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
+CONTROL = Controlled(
+    cycle_s=15.0,
+    lagging_s=40.0,
+    lag_peak_s=9.0,
+    lag_after_s=0.5,
+    floors={"light": 0.8, "heavy": 0.3},
+    priorities={"light": 5, "heavy": 1},
+    least={"light": 1.0, "heavy": 0.31},
+    first_shed_s={"heavy": 20.0},
+    in_order=True,
+    whole_again_s=70.0,
+    shed_read=10_000,
+    shed_kept=4_050,
+    shed_expected=4_000.0,
+    batches_until=1,
+)
 GOOD = Measured(
     asked=1010,
     delivered=1010,
@@ -22,13 +39,17 @@ GOOD = Measured(
     lag={"a:b": 0},
     peak_lag={"a:b": 700},
     queries={"light": LIGHT, "heavy": HEAVY},
-    hand=HAND,
+    control=CONTROL,
+    played_s=180.0,
+    decisions=12,
+    refused=0,
     batches=50,
     missing_batches=0,
     metrics_dropped=0,
     memory_mb=4000.0,
     actions=(),
 )
+LAGGING = "lag above 2 s of traffic during the rush"
 LOST = "light: rows lost / doubled / strange, by lineage"
 
 
@@ -55,10 +76,18 @@ def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
         ({"queries": light(lost=-1)}, LOST),
         ({"queries": light(doubled=1)}, LOST),
         ({"queries": light(strange=1)}, LOST),
-        ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
-        ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
-        ({"hand": replace(HAND, batches_until=3)}, "… in force after"),
-        ({"hand": replace(HAND, batches_until=None)}, "… in force after"),
+        ({"decisions": 10}, "decisions of spillway_qod"),
+        ({"refused": 1}, "decisions of spillway_qod"),
+        ({"control": replace(CONTROL, lagging_s=46.0)}, LAGGING),
+        ({"control": replace(CONTROL, lagging_s=inf)}, LAGGING),
+        ({"control": replace(CONTROL, least={"light": 1.0, "heavy": 0.29})}, "least accuracy in force"),
+        ({"control": replace(CONTROL, in_order=False)}, "who gave way"),
+        ({"control": replace(CONTROL, whole_again_s=76.0)}, "accuracy 1 again after the rush"),
+        ({"control": replace(CONTROL, whole_again_s=inf)}, "accuracy 1 again after the rush"),
+        ({"control": replace(CONTROL, shed_kept=4_150)}, "rows kept where rows were shed"),
+        ({"control": replace(CONTROL, shed_read=0, shed_kept=0, shed_expected=0.0)}, "rows kept where rows were shed"),
+        ({"control": replace(CONTROL, batches_until=3)}, "a new keep is in force after"),
+        ({"control": replace(CONTROL, batches_until=None)}, "a new keep is in force after"),
         ({"lag": {"a:b": 1}}, "lag at the end"),
         ({"lag": {}}, "lag at the end"),
         ({"missing_batches": 1}, "metrics"),

@@ -1,0 +1,195 @@
+"""The taxi pipeline through a rush at twice what its heavy query can carry, with the controller and without it, in one run.
+
+All embedded services and Airflow run, as in `make demo`. First the heavy query is saturated for a moment, and the scenario is
+scaled to twice what it carried. Then it is played in mode `apply`, where the DAG spillway_qod decides every cycle, and once more
+in mode `off`, to the end of the rush: that run leaves a backlog behind, so it comes second.
+
+    make bench NAME=rush_hour
+    make bench NAME=rush_hour ARGS="--figure rush_hour.png --overload 2"
+
+Lag is what the planning of a batch left behind in Kafka, in seconds of what the injector sent at that moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from _common import REPO, exit_code, fail, finish, say
+from _line import Strangers, on_airflow
+from spillway.demo import course
+from spillway.demo.control import CYCLES_LAGGING, CYCLES_TO_RECOVER, LAG_LIMIT_S, controlled
+from spillway.demo.course import Batch, Rush, Set
+from spillway.demo.figure import samples
+from spillway.demo.line import Line, LineFailed, Playing
+from spillway.inject.scenario import Scenario, load
+from spillway.model.samples import Mark
+from spillway.model.topology import Pipeline
+from spillway.plot import draw
+from spillway.policy import Policy
+
+HEAVY = "heavy"
+WITH, WITHOUT = "with control", "without"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    scenario: Scenario
+    batches: list[Batch]
+    settings: list[Set]
+    decisions: list[dict[str, Any]]
+    held: bool
+    """Whether the injector kept the rate."""
+
+
+def play(line: Line, scenario: Scenario, mode: str, until_s: float) -> Played:
+    line.mode(mode)
+    since = line.now()
+    playing = line.play(scenario)
+    _watch(line, playing, until_s)
+    playing.end()
+    report = playing.ended()
+    return Played(
+        scenario=scenario,
+        batches=[b for b in line.course(since, playing) if b.began_s <= until_s],
+        settings=line.settings(since, playing),
+        decisions=line.rows("demo_decisions", since=since),
+        held=not report.problems,
+    )
+
+
+def _watch(line: Line, playing: Playing, until_s: float) -> None:
+    while playing.thread.is_alive() and playing.elapsed_s < until_s:
+        playing.thread.join(min(5.0, max(0.1, until_s - playing.elapsed_s)))
+        say(f"{playing.elapsed_s:4.0f} s, in {playing.rate:>6,.0f}/s   {line.look()}")
+
+
+def under_control(run: Played, pipeline: Pipeline, within: Rush, cycle_s: float) -> dict[str, Any]:
+    """What the controller made of the rush."""
+    found = controlled(pipeline, run.scenario, within, run.batches, run.settings, cycle_s)
+    return {
+        "lag_controlled_s": _rounded(found.lag_after_s),
+        "lag_peak_s": _rounded(found.lag_peak_s),
+        "lagging_s": _rounded(found.lagging_s),
+        "lagging_cycles": _whole(found.lagging_cycles),
+        "floors_kept": found.floors_kept,
+        "least_accuracy": {q: round(a, 3) for q, a in found.least.items()},
+        "first_shed_after_s": {q: round(t, 1) for q, t in found.first_shed_s.items()},
+        "in_order": found.in_order,
+        "recovered_s": _rounded(found.whole_again_s),
+        "recovered_cycles": _whole(found.recovered_cycles),
+        "decisions": len(run.decisions),
+        "refused": sum(d["status"] in ("refused", "failed") for d in run.decisions),
+        "shed_share": _rounded(1.0 - found.shed_kept / found.shed_read if found.shed_read else 0.0),
+        "batches_until_in_force": found.batches_until,
+    }
+
+
+def uncontrolled(run: Played, within: Rush, cycle_s: float) -> dict[str, Any]:
+    lags = course.lags([b for b in run.batches if b.consumer == HEAVY], run.scenario)
+    (points,) = lags.values()
+    return {
+        "lag_uncontrolled_s": _rounded(course.worst(lags, within.ends_s - cycle_s, within.ends_s)),
+        "grows": course.grows(points, within, cycle_s),
+    }
+
+
+def conclude(
+    *, capacity: float, overload: float, cycle_s: float, with_it: dict[str, Any], without: dict[str, Any], held: bool, **more: Any
+) -> int:
+    goals = {
+        "the_rush_was_played": held,
+        "without_control_the_lag_grows_all_along": bool(without["grows"]),
+        f"lag_under_{LAG_LIMIT_S:g}_s_within_{CYCLES_LAGGING}_cycles": _at_most(with_it["lagging_cycles"], CYCLES_LAGGING),
+        "every_query_at_least_its_floor": bool(with_it["floors_kept"]),
+        "the_lower_priority_gives_way_first": bool(with_it["in_order"]),
+        f"whole_again_within_{CYCLES_TO_RECOVER}_cycles": _at_most(with_it["recovered_cycles"], CYCLES_TO_RECOVER),
+        "no_decision_refused": with_it["decisions"] > 0 and with_it["refused"] == 0,
+    }
+    finish(
+        "rush_hour",
+        {
+            "lag_controlled_s": with_it["lag_controlled_s"],
+            "lag_uncontrolled_s": without["lag_uncontrolled_s"],
+            "floors_kept": with_it["floors_kept"],
+            "recovered_cycles": with_it["recovered_cycles"],
+            "capacity_per_s": round(capacity),
+            "overload": overload,
+            "cycle_s": cycle_s,
+            **{
+                key: value for key, value in with_it.items() if key not in ("lag_controlled_s", "floors_kept", "recovered_cycles")
+            },
+            **more,
+            "goals": goals,
+        },
+    )
+    return exit_code(goals)
+
+
+def _at_most(value: float | None, most: float) -> bool:
+    return value is not None and value <= most
+
+
+def _rounded(value: float) -> float | None:
+    """None for what did not come to pass."""
+    return None if value == inf else round(value, 2)
+
+
+def _whole(cycles: float) -> int | None:
+    return None if cycles == inf else int(cycles)
+
+
+def figure(path: Path, pipeline: Pipeline, runs: dict[str, Played], within: Rush, overload: float) -> None:
+    table = [s for name, run in runs.items() for s in samples(pipeline, run.scenario, run.batches, run=name)]
+    marks = [Mark(t_s=within.begins_s, text="the rush begins"), Mark(t_s=within.ends_s, text="it is over")]
+    draw(table, path, title=f"Rush hour at {overload:g} times what one core carries", marks=marks, lag_limit_s=LAG_LIMIT_S)
+    say(f"figure: {path}")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--figure", type=Path, default=Path("rush_hour.png"), help="where the figure goes")
+    parser.add_argument("--overload", type=float, default=2.0, help="rush as a multiple of what the heavy query carries")
+    args = parser.parse_args(argv)
+    scenario = replace(load(REPO / "scenarios" / "rush_hour.yaml"), pipelines=())
+    within = course.rush(scenario)
+    try:
+        with on_airflow(REPO / "pipelines" / "taxi.yaml") as (stack, line, policy):
+            return run(stack, line, policy, scenario, within, args)
+    except LineFailed as error:
+        return fail(str(error))
+
+
+def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, within: Rush, args: argparse.Namespace) -> int:
+    line.start("off")
+    line.warm_up(scenario)
+    capacity = line.saturate(scenario, HEAVY)
+    scenario = course.scaled(scenario, args.overload * capacity / within.peak)
+    strangers = Strangers(stack)
+    say(f"rush of {args.overload * capacity:,.0f} events a second, with control; Airflow's spillway_qod decides")
+    first = play(line, scenario, "apply", scenario.duration_s)
+    say("the same without control, to the end of the rush")
+    line.mode("off")
+    line.clear()
+    second = play(line, scenario, "off", within.ends_s)
+    others = strangers.cpu_pct()
+    figure(args.figure, line.pipeline, {WITH: first, WITHOUT: second}, within, args.overload)
+    return conclude(
+        capacity=capacity,
+        overload=args.overload,
+        cycle_s=policy.qod_cycle_s,
+        with_it=under_control(first, line.pipeline, within, policy.qod_cycle_s),
+        without=uncontrolled(second, within, policy.qod_cycle_s),
+        held=first.held and second.held,
+        airflow=True,
+        strangers_cpu_pct=others,
+        figure=str(args.figure),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""What the controller made of a rush, in the terms in which it is promised. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spillway.demo.course import (
+    SAME,
+    Batch,
+    Rush,
+    Set,
+    accuracy,
+    batches_until,
+    cycles,
+    first_shed,
+    in_order,
+    lags,
+    least,
+    over,
+    whole_again_s,
+    worst,
+)
+from spillway.inject.scenario import Scenario
+from spillway.model.topology import Pipeline
+
+LAG_LIMIT_S, CYCLES_LAGGING, CYCLES_TO_RECOVER = 2.0, 3, 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controlled:
+    cycle_s: float
+    lagging_s: float
+    """From the first lag of more than 2 s of traffic during the rush to the end of the last; infinite: it did not end."""
+    lag_peak_s: float
+    lag_after_s: float
+    """The largest lag of the rush after that."""
+    floors: Mapping[str, float]
+    priorities: Mapping[str, int]
+    least: Mapping[str, float]
+    """The lowest accuracy the keeps in force gave each query."""
+    first_shed_s: Mapping[str, float]
+    """By query, seconds from the beginning of the rush to the first batch that shed; a query that was not shed is not there."""
+    in_order: bool
+    whole_again_s: float
+    """From the end of the rush until every query got everything; infinite: not seen."""
+    shed_read: int
+    """Rows in batches that shed."""
+    shed_kept: int
+    shed_expected: float
+    """Rows that these batches should have kept."""
+    batches_until: int | None
+    """The most batches that began before a keep was in force, that one counted; None: one never was."""
+
+    @property
+    def lagging_cycles(self) -> float:
+        return cycles(self.lagging_s, self.cycle_s)
+
+    @property
+    def recovered_cycles(self) -> float:
+        return cycles(self.whole_again_s, self.cycle_s)
+
+    @property
+    def floors_kept(self) -> bool:
+        return all(self.least[q] >= floor - SAME for q, floor in self.floors.items())
+
+
+def controlled(
+    pipeline: Pipeline, scenario: Scenario, within: Rush, batches: Sequence[Batch], settings: Sequence[Set], cycle_s: float
+) -> Controlled:
+    behind = lags(batches, scenario)
+    episodes = over(behind, LAG_LIMIT_S, within)
+    steps = accuracy(pipeline, batches)
+    queries = {q.name: q.query for q in pipeline.queries() if q.query}
+    priorities = {q: promise.priority for q, promise in queries.items()}
+    calm_s = episodes[-1].to_s if episodes else within.begins_s
+    shed = [b for b in batches if b.keep < 1.0 - SAME]
+    waited = batches_until(settings, batches)
+    return Controlled(
+        cycle_s=cycle_s,
+        lagging_s=calm_s - episodes[0].from_s if episodes else 0.0,
+        lag_peak_s=worst(behind, within.begins_s, within.ends_s),
+        lag_after_s=worst(behind, calm_s, within.ends_s),
+        floors={q: promise.min_accuracy for q, promise in queries.items()},
+        priorities=priorities,
+        least=least(steps),
+        first_shed_s={q: t - within.begins_s for q, t in first_shed(steps).items()},
+        in_order=in_order(steps, priorities),
+        whole_again_s=whole_again_s(steps, within),
+        shed_read=sum(b.read for b in shed),
+        shed_kept=sum(b.kept for b in shed),
+        shed_expected=sum(b.read * b.keep for b in shed),
+        batches_until=None if None in waited.values() else max((n for n in waited.values() if n is not None), default=None),
+    )

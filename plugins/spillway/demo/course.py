@@ -1,0 +1,247 @@
+"""How a run went: how long it lagged, whose accuracy fell when, when all was whole again. Pure.
+
+Times are seconds since the scenario began. The lag of an edge is what the planning of a batch left behind in its topic, in
+seconds of what the injector sent at that moment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil, inf
+
+from spillway.inject.profiles import Profile
+from spillway.inject.scenario import Scenario, TopicLoad
+from spillway.model.topology import Pipeline
+from spillway.store.promises import accuracies
+
+STEP_S = 0.5
+NOTICEABLE = 1.05
+"""A rate this much above the one at the beginning belongs to the rush."""
+SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch as one edge saw it."""
+
+    edge: str
+    consumer: str
+    began_s: float
+    ended_s: float
+    read: int
+    kept: int
+    keep: float
+    decision: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Set:
+    """A keep as it was set."""
+
+    edge: str
+    keep: float
+    decision: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rush:
+    begins_s: float
+    ends_s: float
+    peak: float
+    """Events per second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """An episode in which an edge lagged more than it should."""
+
+    edge: str
+    from_s: float
+    to_s: float
+    """Infinite: it was not over when the last batch was planned."""
+
+    @property
+    def length_s(self) -> float:
+        return self.to_s - self.from_s
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A profile with every rate multiplied."""
+
+    profile: Profile
+    factor: float
+
+    def rate(self, t: float) -> float:
+        return self.factor * self.profile.rate(t)
+
+    def events(self, t: float) -> float:
+        return self.factor * self.profile.events(t)
+
+
+def scaled(scenario: Scenario, factor: float) -> Scenario:
+    """The same course with every rate multiplied."""
+    return replace(scenario, topics=tuple(replace(t, rate=Scaled(t.rate, factor)) for t in scenario.topics))
+
+
+def offered(scenario: Scenario, t_s: float) -> float:
+    """Events per second over all topics."""
+    return sum(load.rate.rate(t_s) for load in scenario.topics)
+
+
+def peak(load: TopicLoad, duration_s: float) -> float:
+    """The highest rate of one topic."""
+    return max(load.rate.rate(STEP_S * n) for n in range(int(duration_s / STEP_S) + 1))
+
+
+def rush(scenario: Scenario) -> Rush:
+    """The part of a scenario in which more is sent than at its beginning."""
+    times = [STEP_S * n for n in range(int(scenario.duration_s / STEP_S))]
+    rates = [offered(scenario, t) for t in times]
+    busy = [t for t, rate in zip(times, rates, strict=True) if rate > NOTICEABLE * rates[0]]
+    if not busy:
+        raise ValueError(f"scenario {scenario.name} has no rush: its rate never rises above the one at its beginning")
+    return Rush(begins_s=busy[0], ends_s=busy[-1] + STEP_S, peak=max(rates))
+
+
+def lags(batches: Iterable[Batch], scenario: Scenario) -> dict[str, list[tuple[float, float]]]:
+    """By edge, (time, seconds of traffic) at the planning of every batch."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for b in sorted(batches, key=lambda b: b.began_s):
+        rate = offered(scenario, b.began_s)
+        if b.lag is not None and rate > 0.0:
+            found.setdefault(b.edge, []).append((b.began_s, b.lag / rate))
+    return found
+
+
+def over(lags_s: Mapping[str, Sequence[tuple[float, float]]], limit_s: float, within: Rush) -> list[Over]:
+    """Episodes that began during the rush."""
+    found = []
+    for edge, points in lags_s.items():
+        since: float | None = None
+        for t, lag in points:
+            if lag > limit_s and since is None:
+                since = t
+            elif lag <= limit_s and since is not None:
+                found.append(Over(edge=edge, from_s=since, to_s=t))
+                since = None
+        if since is not None:
+            found.append(Over(edge=edge, from_s=since, to_s=inf))
+    return sorted((o for o in found if within.begins_s <= o.from_s < within.ends_s), key=lambda o: o.from_s)
+
+
+def worst(lags_s: Mapping[str, Sequence[tuple[float, float]]], from_s: float, to_s: float) -> float:
+    """The largest lag of any edge between two moments; 0 where no batch was planned."""
+    return max((lag for points in lags_s.values() for t, lag in points if from_s <= t < to_s), default=0.0)
+
+
+def grows(points: Sequence[tuple[float, float]], within: Rush, every_s: float) -> bool:
+    """Whether the lag is larger at the end of every stretch of the rush than at the end of the one before.
+
+    >>> grows([(0.0, 0.0), (9.0, 1.0), (19.0, 2.5), (29.0, 3.0)], Rush(begins_s=0.0, ends_s=30.0, peak=1.0), 10.0)
+    True
+    """
+    times = [t for t, _ in points]
+    ends = [within.begins_s + every_s * n for n in range(1, int((within.ends_s - within.begins_s) / every_s + SAME) + 1)]
+    seen = [points[at - 1][1] if (at := bisect_right(times, end)) else 0.0 for end in ends]
+    return len(seen) > 1 and seen[0] > 0.0 and all(a < b for a, b in pairwise(seen))
+
+
+def accuracy(pipeline: Pipeline, batches: Iterable[Batch]) -> list[tuple[float, dict[str, float]]]:
+    """What the keeps in force deliver to every query, from each batch on."""
+    keeps: dict[str, float] = {e.name: 1.0 for e in pipeline.edges}
+    queries = [q.name for q in pipeline.queries()]
+    found = []
+    for b in sorted(batches, key=lambda b: b.began_s):
+        keeps[b.edge] = b.keep
+        reached = accuracies(pipeline, keeps)
+        found.append((b.began_s, {q: a for q in queries if (a := reached[q]) is not None}))
+    return found
+
+
+def least(course: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+    """The lowest accuracy each query had."""
+    return {q: min(step[q] for _, step in course) for q in (course[0][1] if course else ())}
+
+
+def first_shed(course: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
+    """When each query first got less than everything; a query that never did is not there."""
+    found: dict[str, float] = {}
+    for t, step in course:
+        for q, a in step.items():
+            if a < 1.0 - SAME:
+                found.setdefault(q, t)
+    return found
+
+
+def in_order(course: Sequence[tuple[float, Mapping[str, float]]], priorities: Mapping[str, int]) -> bool:
+    """Whether nobody gave way before, or more than, a query that matters less; and whether anybody gave way at all."""
+    first = first_shed(course)
+    ranks = [(low, high) for low in priorities for high in priorities if priorities[low] < priorities[high]]
+    sooner = all(first.get(low, inf) <= first.get(high, inf) for low, high in ranks)
+    return bool(first) and sooner and all(step[low] <= step[high] + SAME for _, step in course for low, high in ranks)
+
+
+def whole_again_s(course: Sequence[tuple[float, Mapping[str, float]]], within: Rush) -> float:
+    """Seconds from the end of the rush until every query gets everything and goes on to; infinite when that was not seen."""
+    since: float | None = None
+    for t, step in course:
+        whole = all(a >= 1.0 - SAME for a in step.values())
+        since = (t if since is None else since) if whole else None
+    return inf if since is None else max(0.0, since - within.ends_s)
+
+
+def cycles(seconds: float, cycle_s: float) -> float:
+    """Whole cycles that hold so many seconds.
+
+    >>> cycles(31.0, 15.0), cycles(30.0, 15.0), cycles(0.0, 15.0), cycles(inf, 15.0)
+    (3, 2, 0, inf)
+    """
+    return seconds if seconds == inf else ceil(seconds / cycle_s - SAME)
+
+
+def batches_until(settings: Iterable[Set], batches: Sequence[Batch]) -> dict[int, int | None]:
+    """By decision, how many batches of its edge began before one had it (that one counted); the most over its edges.
+
+    None: none had it before the next setting of that edge. A setting that says what is in force already is left out.
+    """
+    found: dict[int, int | None] = {}
+    by_edge: dict[str, list[Set]] = {}
+    for s in sorted(settings, key=lambda s: s.at_s):
+        by_edge.setdefault(s.edge, []).append(s)
+    for edge, made in by_edge.items():
+        before = 1.0
+        for s, following in zip(made, [*made[1:], None], strict=True):
+            changes, before = abs(s.keep - before) > SAME, s.keep
+            if not changes:
+                continue
+            until = following.at_s if following else inf
+            later = [b for b in batches if b.edge == edge and s.at_s <= b.began_s < until]
+            number = next((n for n, b in enumerate(later, 1) if b.decision == s.decision), None)
+            if number is None and len(later) < 2:  # replaced, or over, before it could be
+                continue
+            known = found.get(s.decision, 0)
+            found[s.decision] = None if number is None or known is None else max(known, number)
+    return found
+
+
+def capacity(batches: Sequence[Batch], trigger_s: float, *, least: int = 2) -> float | None:
+    """Rows per second an operator manages when it is never idle; None when it was so for fewer than `least` batches.
+
+    A batch that took longer than the trigger was followed by the next at once. The first of these is left out: it may be the
+    first large one of a run.
+
+    >>> busy = [Batch(edge="a:b", consumer="b", began_s=4.0 * n, ended_s=4.0 * n + 4.0, read=3000, kept=3000, keep=1.0,
+    ...               decision=None, lag=500) for n in range(4)]
+    >>> capacity(busy, 2.0), capacity(busy[:2], 2.0)
+    (750.0, None)
+    """
+    ordered = sorted(batches, key=lambda b: b.began_s)
+    busy = [b for b in ordered if b.ended_s - b.began_s > trigger_s][1:]
+    spent = sum(b.ended_s - b.began_s for b in busy)
+    return sum(b.kept for b in busy) / spent if len(busy) >= least else None

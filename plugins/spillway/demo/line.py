@@ -1,0 +1,278 @@
+"""The line under a scenario: a pipeline started, warmed up, fed, drained and looked at. For the demo and for benches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from spillway.demo.course import Batch, Set, capacity, peak
+from spillway.demo.topics import Topics
+from spillway.inject.player import play
+from spillway.inject.profiles import Constant, Profile, Ramp
+from spillway.inject.report import Report, Second
+from spillway.inject.scenario import Scenario
+from spillway.model.topology import Pipeline
+from spillway.store import pipelines, session, settings
+from spillway.store.promises import accuracies
+from spillway.store.queries import rows
+from spillway.store.status import PipelineStatus, status
+from spillway.topology import check_files
+
+ROOT = Path(__file__).resolve().parents[3]
+START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S = 150.0, 60.0, 150.0, 150.0
+WARM_RATE, WARM_BATCHES = 40.0, 4
+FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 3.0), 45.0, 2
+"""A flood rises from the first to the second multiple of a scenario's peak, until so many batches were filled by it."""
+SHOW_EVERY_S = 5.0
+
+
+class LineFailed(RuntimeError):
+    """One sentence: what did not happen, and where to look."""
+
+
+@dataclass(slots=True)
+class Playing:
+    """A scenario that is being played by a thread of its own."""
+
+    scenario: Scenario
+    began: float
+    """Unix time at which it began: known to a tenth of a second once a few seconds were played."""
+    rate: float = 0.0
+    """Events in the last whole second."""
+    report: Report | None = None
+    error: str = ""
+    stop: threading.Event = field(default_factory=threading.Event)
+    thread: threading.Thread = field(default_factory=threading.Thread)
+
+    def second(self, number: int, seconds: Any) -> None:
+        """Told of a second once it is over: never too early, now and then a little late."""
+        found: list[Second] = list(seconds)
+        self.rate = float(sum(s.sent for s in found))
+        began = time.time() - (number + 1)
+        self.began = began if number == 0 else min(self.began, began)
+
+    @property
+    def elapsed_s(self) -> float:
+        return time.time() - self.began
+
+    def ended(self) -> Report:
+        """Its report, once it has ended."""
+        self.thread.join()
+        if self.report is None:
+            raise LineFailed(f"The injector stopped: {self.error or 'it gave no report'}.")
+        return self.report
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join(30.0)
+
+
+class Line:
+    """One pipeline on services that are up and named in the environment."""
+
+    def __init__(self, file: Path, bootstrap: str, say: Callable[[str], None], actor: str) -> None:
+        checked = check_files([file])
+        if checked.problems:
+            raise LineFailed("; ".join(str(p) for p in checked.problems))
+        self.pipeline: Pipeline = checked.pipelines[0]
+        self.topics = Topics(bootstrap)
+        self._bootstrap, self._say, self._actor = bootstrap, say, actor
+        with session("control") as connection:
+            say(str(pipelines.apply(connection, self.pipeline, checked.files[0].source, actor)))
+
+    # -- running
+
+    def start(self, mode: str) -> datetime:
+        """Asks for the pipeline and waits until all its applications run. Returns when it was asked for."""
+        self.clear()
+        self.mode(mode)
+        with session("control") as connection:
+            pipelines.set_desired(connection, self.pipeline.name, "running", self._actor)
+        asked = self.now()
+        self.wait(START_LIMIT_S, "the applications did not start: see `make logs S=airflow-scheduler`")
+        return asked
+
+    def stop(self) -> None:
+        with session("control") as connection:
+            pipelines.set_desired(connection, self.pipeline.name, "stopped", self._actor)
+        self.wait(STOP_LIMIT_S, "the applications did not stop")
+
+    def mode(self, mode: str) -> None:
+        with session("control") as connection:
+            pipelines.set_mode(connection, self.pipeline.name, mode, self._actor)
+
+    def clear(self) -> None:
+        """Back to keeping everything."""
+        with session("control") as connection:
+            settings.clear(connection, self.pipeline.name, self._actor)
+
+    def wait(self, limit_s: float, otherwise: str) -> None:
+        """Until everything is as it was asked to be."""
+        began, said = time.monotonic(), ""
+        while True:
+            now = self.status()
+            text = ", ".join(f"{a.application}: {a.state}" for a in now.applications)
+            if text != said:
+                self._say(text)
+                said = text
+            if now.settled:
+                return
+            if time.monotonic() - began > limit_s:
+                raise LineFailed(f"After {limit_s:.0f} s {otherwise}.")
+            time.sleep(1.0)
+
+    # -- feeding
+
+    def play(self, scenario: Scenario) -> Playing:
+        playing = Playing(scenario=scenario, began=time.time())
+
+        def run() -> None:
+            try:
+                playing.report = play(scenario, self._bootstrap, on_second=playing.second, stop_event=playing.stop)
+            except Exception as error:
+                playing.error = str(error)
+
+        playing.thread = threading.Thread(target=run, daemon=True)
+        playing.thread.start()
+        return playing
+
+    def warm_up(self, scenario: Scenario) -> None:
+        """A trickle of events until every operator has run a few batches: the first ones start JVMs and Python processes."""
+        trickle = replace(
+            scenario,
+            name="warm-up",
+            duration_s=WARM_LIMIT_S,
+            pipelines=(),
+            topics=tuple(replace(t, rate=Constant(WARM_RATE), garbage=0.0) for t in scenario.topics),
+        )
+        self._say(f"Warming up with {WARM_RATE:g} events a second and topic …")
+        since = self.now()
+        playing = self.play(trickle)
+        try:
+            while playing.thread.is_alive():
+                playing.thread.join(1.0)
+                ran = {r["operator"]: r["batches"] for r in self.rows("demo_batches", since=since)}
+                if all(ran.get(o.name, 0) >= WARM_BATCHES for o in self.pipeline.operators):
+                    self._say(f"every operator has run {WARM_BATCHES} batches")
+                    return
+        finally:
+            playing.end()
+        raise LineFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway events`.")
+
+    def saturate(self, scenario: Scenario, operator: str) -> float:
+        """Rows per second the operator manages at keep 1: more than it can carry for a while, and then what is left of it."""
+        flood = replace(
+            scenario,
+            name="flood",
+            duration_s=FLOOD_LIMIT_S,
+            pipelines=(),
+            topics=tuple(replace(t, rate=_flood(peak(t, scenario.duration_s)), garbage=0.0) for t in scenario.topics),
+        )
+        since = self.now()
+        playing = self.play(flood)
+        found: float | None = None
+        try:
+            while found is None and playing.thread.is_alive():
+                playing.thread.join(1.0)
+                own = [b for b in self.course(since, playing) if b.consumer == operator]
+                found = capacity(own, self.pipeline.trigger_s, least=FLOOD_BATCHES)
+        finally:
+            playing.end()
+        if found is None:
+            raise LineFailed(
+                f"{FLOOD_LIMIT_S:.0f} s were too short to tell how much {operator} can carry: see `spillway events`."
+            )
+        self._say(f"{operator} carries {found:,.0f} events a second")
+        self.drain()
+        return found
+
+    def drain(self, limit_s: float = DRAIN_LIMIT_S) -> bool:
+        """Until everything written is read, or the time for it is over; then a moment for the dead letters of the last batch."""
+        deadline, shown = time.monotonic() + limit_s, time.monotonic()
+        while left := any(self.lags().values()):
+            if time.monotonic() > deadline:
+                break
+            if time.monotonic() - shown >= SHOW_EVERY_S:
+                shown = time.monotonic()
+                self._say(self.look())
+            time.sleep(1.0)
+        time.sleep(3.0)
+        return not left
+
+    # -- looking
+
+    def now(self) -> datetime:
+        """By the clock of the store."""
+        with session("read") as connection:
+            found: datetime = rows(connection, "store_clock")[0]["now"]
+            return found
+
+    def rows(self, query: str, **parameters: Any) -> list[dict[str, Any]]:
+        with session("read") as connection:
+            return rows(connection, query, pipeline=self.pipeline.name, **parameters)
+
+    def course(self, since: datetime, playing: Playing) -> list[Batch]:
+        """Every batch that began since then, in the time of what is played."""
+        return [
+            Batch(
+                edge=r["edge"],
+                consumer=r["consumer"],
+                began_s=r["started_at"].timestamp() - playing.began,
+                ended_s=r["ended_at"].timestamp() - playing.began,
+                read=r["rows_read"],
+                kept=r["rows_kept"],
+                keep=r["keep"],
+                decision=r["decision_id"],
+                lag=r["lag_rows"],
+            )
+            for r in self.rows("demo_course", since=since)
+        ]
+
+    def settings(self, since: datetime, playing: Playing) -> list[Set]:
+        """Every keep that was set since then, in the time of what is played."""
+        return [
+            Set(edge=r["edge"], keep=r["keep"], decision=r["decision_id"], at_s=r["issued_at"].timestamp() - playing.began)
+            for r in self.rows("demo_settings", since=since)
+        ]
+
+    def status(self) -> PipelineStatus:
+        with session("read") as connection:
+            return status(connection, self.pipeline.name)[0]
+
+    def read_to(self) -> dict[str, dict[int, int]]:
+        """By edge and partition, where reading stands."""
+        found: dict[str, dict[int, int]] = {}
+        for r in self.rows("demo_ends"):
+            found.setdefault(r["edge"], {})[r["partition"]] = r["end_offset"]
+        return found
+
+    def lags(self) -> dict[str, int]:
+        """Rows between where each edge was read to and where its topic ends now."""
+        ends, read = self.topics.ends([e.topic for e in self.pipeline.edges]), self.read_to()
+        return {
+            e.name: sum(max(0, end - read.get(e.name, {}).get(p, 0)) for p, end in ends[e.topic].items())
+            for e in self.pipeline.edges
+        }
+
+    def look(self) -> str:
+        """Lag, keep and accuracy of every query, in one line."""
+        edges = {e.edge: e for a in self.status().applications for e in a.edges}
+        reached = accuracies(self.pipeline, {name: e.keep for name, e in edges.items()})
+        parts = []
+        for query in self.pipeline.queries():
+            edge = next(edges[e.name] for e in self.pipeline.inputs(query.name))
+            accuracy, floor = reached.get(query.name), query.query.min_accuracy if query.query else 0.0
+            lag = "–" if edge.lag_rows is None else f"{edge.lag_rows:>6,}"
+            keep = "–" if edge.keep is None else f"{edge.keep:.2f}"
+            reaches = "–" if accuracy is None else f"{accuracy:.2f}"
+            parts.append(f"{query.name}: lag {lag} keep {keep} accuracy {reaches} (floor {floor:g})")
+        return "   ".join(parts)
+
+
+def _flood(highest: float) -> Profile:
+    return Ramp(start=FLOOD[0] * highest, end=FLOOD[1] * highest, over_s=FLOOD_LIMIT_S)
