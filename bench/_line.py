@@ -6,10 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
+import requests
 from _common import say
 from spillway.demo.line import Line
 from spillway.embedded import Stack
@@ -38,6 +40,54 @@ def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Polic
             stack.clean()
             for name in given:
                 os.environ.pop(name, None)
+
+
+class Airflow:
+    """The REST API of the stack's Airflow."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._url = stack.env["SPILLWAY_AIRFLOW"]
+        user, password = stack.airflow_login
+        login = requests.post(f"{self._url}/auth/token", json={"username": user, "password": password}, timeout=20)
+        login.raise_for_status()
+        self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
+
+    def pause(self, dag: str, paused: bool) -> None:
+        answer = requests.patch(f"{self._url}/api/v2/dags/{dag}", json={"is_paused": paused}, headers=self._headers, timeout=20)
+        answer.raise_for_status()
+
+    def runs(self, dag: str, since: datetime) -> list[dict[str, Any]]:
+        """Those that began since then and have ended."""
+        asked = {"order_by": "-run_after", "limit": 100, "start_date_gte": since.isoformat()}
+        answer = requests.get(f"{self._url}/api/v2/dags/{dag}/dagRuns", params=asked, headers=self._headers, timeout=20)
+        answer.raise_for_status()
+        found: list[dict[str, Any]] = [r for r in answer.json()["dag_runs"] if r["end_date"]]
+        return found
+
+
+class Cpu:
+    """CPU of services since it was made, with all they started; what ended meanwhile is counted by its parent."""
+
+    def __init__(self, stack: Stack, *prefixes: str) -> None:
+        self._stack, self._prefixes = stack, prefixes
+        self._began, self._before = time.monotonic(), self._times()
+
+    def _times(self) -> dict[tuple[int, float], float]:
+        roots = [pid for name, pid in self._stack.pids().items() if name.startswith(self._prefixes)]
+        found: dict[tuple[int, float], float] = {}
+        for root in roots:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(root)
+                for member in (process, *process.children(recursive=True)):
+                    with contextlib.suppress(psutil.Error):
+                        t = member.cpu_times()
+                        found[member.pid, member.create_time()] = t.user + t.system + t.children_user + t.children_system
+        return found
+
+    def pct(self) -> float:
+        """In percent of a core."""
+        took = time.monotonic() - self._began
+        return 100 * sum(max(0.0, used - self._before.get(key, 0.0)) for key, used in self._times().items()) / took
 
 
 class Strangers:

@@ -85,3 +85,87 @@ def test_injector(
     monkeypatch.setattr(injector, "largest_rate", lambda *_, **__: (float(largest), 1.0))
     assert injector.measure("nowhere", 1.0) == (0 if missed is None else 1)
     assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
+
+
+WITH = {
+    "lag_controlled_s": 0.4, "lagging_cycles": 3, "floors_kept": True, "in_order": True, "recovered_cycles": 5, "decisions": 12,
+    "refused": 0,
+}  # fmt: skip
+WITHOUT = {"lag_uncontrolled_s": 40.0, "grows": True}
+
+
+@pytest.mark.parametrize(
+    ("with_it", "without", "held", "missed"),
+    [
+        ({}, {}, True, None),
+        ({}, {}, False, "the_rush_was_played"),
+        ({}, {"grows": False}, True, "without_control_the_lag_grows_all_along"),
+        ({"lagging_cycles": 4}, {}, True, "lag_under_2_s_within_3_cycles"),
+        ({"lagging_cycles": None}, {}, True, "lag_under_2_s_within_3_cycles"),
+        ({"floors_kept": False}, {}, True, "every_query_at_least_its_floor"),
+        ({"in_order": False}, {}, True, "the_lower_priority_gives_way_first"),
+        ({"recovered_cycles": 6}, {}, True, "whole_again_within_5_cycles"),
+        ({"recovered_cycles": None}, {}, True, "whole_again_within_5_cycles"),
+        ({"refused": 1}, {}, True, "no_decision_refused"),
+        ({"decisions": 0}, {}, True, "no_decision_refused"),
+    ],
+)
+def test_rush_hour(
+    bench: Any,
+    capsys: pytest.CaptureFixture[str],
+    with_it: dict[str, Any],
+    without: dict[str, Any],
+    held: bool,
+    missed: str | None,
+) -> None:
+    code = bench("rush_hour").conclude(
+        capacity=800.0, overload=2.0, cycle_s=15.0, with_it={**WITH, **with_it}, without={**WITHOUT, **without}, held=held
+    )
+    assert code == (0 if missed is None else 1)
+    last = last_line(capsys)
+    assert [name for name, met in last["goals"].items() if not met] == ([missed] if missed else [])
+    assert {"lag_controlled_s", "lag_uncontrolled_s", "floors_kept", "recovered_cycles"} <= last.keys()
+
+
+@pytest.mark.parametrize(
+    ("found", "runs_s", "on", "missed"),
+    [
+        ([12.0, 25.0, 18.0], [3.0, 3.5], 28.0, []),
+        ([12.0, None], [3.0], 28.0, ["every_step_is_answered"]),
+        ([12.0, 34.0], [3.0], 28.0, ["p95_at_most_2_cycles"]),
+        ([12.0], [4.5], 28.0, ["a_cycle_in_at_most_4_s"]),
+        ([12.0], [3.0], 31.0, ["at_most_20_pct_of_a_core"]),
+        ([], [], 28.0, ["every_step_is_answered", "p95_at_most_2_cycles", "a_cycle_in_at_most_4_s"]),
+    ],
+)
+def test_reaction(
+    bench: Any, capsys: pytest.CaptureFixture[str], found: list[float | None], runs_s: list[float], on: float, missed: list[str]
+) -> None:
+    code = bench("reaction").conclude(found=found, cycle_s=15.0, runs_s=runs_s, on_pct=on, off_pct=10.0)
+    assert code == (1 if missed else 0)
+    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+
+
+def test_a_reaction_is_a_lower_keep_from_a_window_that_saw_the_step(bench: Any) -> None:
+    reaction = bench("reaction")
+    from spillway.demo.course import Batch, Set
+
+    def batch(t: float, decision: int | None) -> Batch:
+        return Batch(edge="a:b", consumer="b", began_s=t, ended_s=t + 1, read=1, kept=1, keep=1.0, decision=decision, lag=0)
+
+    sets = [(11.0, 0.8, 1), (21.0, 0.8, 2), (31.0, 0.5, 3), (61.0, 0.9, 4)]
+    settings = [Set(edge="a:b", keep=keep, decision=number, at_s=t) for t, keep, number in sets]
+    windows = {1: 9.0, 2: 19.0, 3: 29.0, 4: 59.0}
+    batches = [batch(12.0, 1), batch(22.0, 2), batch(32.5, 3), batch(62.0, 4)]
+    assert reaction.reactions([10.0, 50.0], 30.0, settings, windows, batches) == [22.5, None]
+
+
+def test_a_staircase_asks_multiples_of_what_is_carried(bench: Any) -> None:
+    from spillway.demo.course import offered
+    from spillway.inject.scenario import load
+
+    reaction = bench("reaction")
+    steps, begins = reaction.staircase(load(BENCH.parent / "scenarios" / "rush_hour.yaml"), 500.0, 15.0)
+    assert [round(offered(steps, t + 1.0) / 500.0, 6) for t in begins] == [*reaction.STEPS] * reaction.ROUNDS
+    assert offered(steps, 1.0) == offered(steps, begins[3] - 1.0) == pytest.approx(reaction.CALM * 500.0)
+    assert steps.duration_s < 330

@@ -1,0 +1,155 @@
+"""Overload on a real pipeline: what was seen and decided is stored, published, in force in a batch, and can be decided again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from spillway.act.cycle import decide_all, observe
+from spillway.act.publish import publish
+from spillway.embedded import Stack
+from spillway.model.window import Interval
+from spillway.policy import Policy
+from spillway.store import pipelines
+from spillway.store.decisions import Run
+
+from tests.support.line import Line, driver_log, until
+
+pytestmark = pytest.mark.integration
+
+NAME, EDGE, FLOOR = "qodlive", "qodlive.in:heavy", 0.1
+YAML = f"""
+pipeline: {NAME}
+trigger: 1s
+batch_target: 2s
+operators:
+  heavy:
+    function: spark_jobs.operators.taxi:heavy
+    schema: >-
+      service string not null, pickup_at timestamp not null, pickup_zone int not null, dropoff_zone int not null
+    key: pickup_zone
+    buckets: 2
+    args: {{work: 2000}}
+    query: {{priority: 1, min_accuracy: {FLOOR}}}
+edges:
+  - {{topic: qodlive.in, to: heavy, partitions: 2}}
+applications:
+  heavy: {{operators: [heavy], node: n2, executors: 1}}
+"""
+# One core manages about 40 of these rows a second.
+PER_S = 160
+POLICY = Policy(qod_cycle_s=10.0, qod_warm_up_s=1.0, batch_rows_first=50)
+
+
+@pytest.fixture
+def agent(stack: Stack) -> Iterator[None]:
+    """The agent beside the workers, as long as the test takes."""
+    stack.start("agent")
+    yield
+    stack.stop("agent")
+
+
+class Feed(threading.Thread):
+    def __init__(self, line: Line) -> None:
+        super().__init__(daemon=True)
+        self._line, self.stopping = line, threading.Event()
+
+    def run(self) -> None:
+        n = 0
+        while not self.stopping.wait(0.5):
+            rows = [
+                {"service": "yellow", "pickup_at": "2026-01-01T10:00:00Z", "pickup_zone": i % 265, "dropoff_zone": i % 263}
+                for i in range(n, n + PER_S // 2)
+            ]
+            self._line.produce("qodlive.in", [(b"%d" % r["pickup_zone"], json.dumps(r).encode()) for r in rows])
+            n += len(rows)
+
+
+def cycle(line: Line, run: Run) -> dict[str, Any] | None:
+    """Waits for the end of a window, then does what spillway_qod does; the decision on that window."""
+    seconds = run.policy.qod_cycle_s
+    end = (time.time() // seconds + 1) * seconds
+    time.sleep(end + run.policy.qod_settle_s - time.time())
+    window = Interval(start=datetime.fromtimestamp(end - seconds, UTC), end=datetime.fromtimestamp(end, UTC))
+    for step in (observe, decide_all, publish):
+        with line.db() as connection:
+            step(connection, window, run)
+    columns = "id, status, reason, policy, observation, output"
+    found = line.sql(f"select {columns} from spillway.decision where pipeline = %s and interval_end = %s", NAME, window.end)
+    return dict(zip(columns.split(", "), found[0], strict=True)) if found else None
+
+
+def decided_again(body: dict[str, Any]) -> dict[str, Any]:
+    """What `spillway decide qod` makes of a stored input, in a process of its own."""
+    changed = {k: v for k, v in asdict(POLICY).items() if v != asdict(Policy())[k]}
+    environment = {**os.environ, **{f"SPILLWAY_POLICY_{k.upper()}": str(v) for k, v in changed.items()}}
+    done = subprocess.run(
+        [sys.executable, "-m", "spillway.cli", "decide", "qod", "-"],
+        input=json.dumps(body),
+        capture_output=True,
+        text=True,
+        env=environment | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+@pytest.mark.timeout(240)
+def test_an_overload_is_decided_stored_published_in_force_and_replayable(stack: Stack, agent: None) -> None:
+    run = Run(policy=POLICY)
+    with Line(stack, YAML) as line:
+        with line.db() as connection:
+            pipelines.set_mode(connection, NAME, "apply", "test")
+        until(line.running, 90, "the application starts\n" + driver_log(stack))
+        feed = Feed(line)
+        feed.start()
+        try:
+            behind = "select max(lag_rows) from spillway.edge_metric where pipeline = %s"
+            until(lambda: (line.sql(behind, NAME)[0][0] or 0) > PER_S, 60, "it falls behind")
+            seen = [cycle(line, run)]
+            while (seen[-1] is None or seen[-1]["status"] != "published" or _keep(seen[-1]) >= 1.0) and len(seen) < 5:
+                seen.append(cycle(line, run))
+            decision = seen[-1]
+            assert decision is not None and decision["status"] == "published", seen
+            keep = _keep(decision)
+            assert FLOOR <= keep < 1.0, decision["output"]
+
+            (body,) = line.sql("select body from spillway.observation where id = %s", decision["observation"])[0]
+            (heavy,) = body["operators"]
+            assert heavy["name"] == f"{NAME}/heavy" and heavy["instances"][0]["cpu"] > 0
+            assert body["edges"][0]["lag"] > 0
+            assert json.loads(
+                line.sql("select body::text from spillway.policy_version where digest = %s", run.digest)[0][0]
+            ) == asdict(POLICY)
+
+            in_force = (
+                "select keep, rows_read, rows_kept from spillway.edge_metric"
+                " where pipeline = %s and edge = %s and decision_id = %s and keep_source = 'setting' order by batch_id limit 1"
+            )
+            (first,) = until(lambda: line.sql(in_force, NAME, EDGE, decision["id"]), 30, "a batch with the new keep")
+            assert first[0] == pytest.approx(keep)
+            assert first[2] < first[1], "rows were shed"
+
+            again = decided_again(body)
+            assert [e["keep"] for e in again["edges"]] == [keep]
+            assert again["edges"][0]["reason"] == decision["output"]["edges"][0]["reason"]
+            assert again["queries"][f"{NAME}/heavy"]["desired"] == decision["output"]["queries"]["heavy"]["desired"]
+        finally:
+            feed.stopping.set()
+            feed.join(20)
+
+
+def _keep(decision: dict[str, Any]) -> float:
+    keep: float = decision["output"]["edges"][0]["keep"] if decision["output"] else 1.0
+    return keep
