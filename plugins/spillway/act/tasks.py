@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spillway.policy import Policy
 from spillway.store.connection import connect
@@ -23,16 +24,20 @@ REPLAY = "backfill"
 @contextmanager
 def control(actor: str) -> Iterator[Connection]:
     """The store, by Airflow's connection `spillway_control`."""
+    conn = _connect(actor)
+    try:
+        yield conn
+    finally:
+        conn.close()
+
+
+def _connect(actor: str) -> Connection:
     from airflow.sdk import BaseHook
     from psycopg2.extensions import make_dsn
 
     given = BaseHook.get_connection(CONTROL)
     dsn = make_dsn(host=given.host, port=given.port or 5432, user=given.login, password=given.password, dbname=given.schema)
-    conn = connect("control", dsn=dsn, application_name=f"spillway-{actor}")
-    try:
-        yield conn
-    finally:
-        conn.close()
+    return connect("control", dsn=dsn, application_name=f"spillway-{actor}")
 
 
 def converge_streams(run_type: str) -> list[str]:
@@ -46,6 +51,26 @@ def converge_streams(run_type: str) -> list[str]:
     with control("streams") as conn:
         actions = converge(conn, launcher_from({**os.environ, **environment()}), Policy.load())
     return [action.words for action in actions if action.kind is not Kind.NOTHING]
+
+
+def qod_step(name: str, dag_run: Any, ti: Any = None) -> list[str]:
+    """One step of the cycle that a run of spillway_qod stands for. A backfill replays it and touches nothing in force."""
+    from spillway.act.live import in_order, run_of, step, window_of
+
+    policy = Policy.load()
+    run = run_of(dag_run, policy)
+    interval = window_of(dag_run, policy.qod_cycle_s)
+    if ti is not None and not run.live:
+        in_order(ti, interval)
+    with control("qod") as conn:
+        return step(conn, name, interval, run)
+
+
+def run_cycles(minutes: float) -> int:
+    """Cycles that are too short for a run each, until it is time for another task."""
+    from spillway.act.live import resident
+
+    return resident(lambda: _connect("qod"), Policy.load(), datetime.now(UTC) + timedelta(minutes=minutes))
 
 
 def keep_house(run_type: str) -> str:

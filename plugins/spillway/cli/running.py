@@ -59,7 +59,7 @@ def keep(
 ) -> None:
     """Set the share of events an edge keeps, or show what is set."""
     from spillway.store import session, settings
-    from spillway.store.pipelines import load
+    from spillway.store.pipelines import load, modes
 
     ttl_s = _seconds("--ttl", ttl) if ttl is not None else None
     if clear and value is not None:
@@ -82,10 +82,13 @@ def keep(
         raise BadInput(f"VALUE is missing: `spillway keep {pipeline} {edge} 0.5`, or --clear.")
     with session("control") as conn:
         published = settings.set_keep(conn, pipeline, edge, value, ttl_s, me(), reason)
+        applied = modes(conn).get(pipeline) == "apply"
     until = f" for {ttl}" if ttl else ""
     typer.echo(f"keep of {edge} is {value:g}{until} (decision {published.setting.decision_id})")
     if published.warning:
         typer.echo(f"warning: {published.warning}", err=True)
+    if applied:
+        typer.echo(f"warning: the next cycle sets it anew; `spillway mode {pipeline} advise` leaves it to you", err=True)
 
 
 def events(

@@ -130,6 +130,12 @@ def _decision_gate() -> Gate:
     return Gate(DECISION, decision_suites())
 
 
+def warm_up(clock_skew_s: float) -> None:
+    """Builds the suites, so that the first cycle does not have to."""
+    _observation_gate(clock_skew_s)
+    _decision_gate()
+
+
 def check_observation(window: Window, clock_skew_s: float) -> Verdict:
     on: dict[str, set[str]] = {}
     for instance in window.instances:

@@ -96,9 +96,12 @@ def prepare(context: Context) -> None:
 
 
 def scheduler_environment(context: Context) -> dict[str, str]:
-    """The scheduler's tasks clean up Airflow's own old runs: only they get the address of its database."""
+    """The scheduler's tasks clean up Airflow's own old runs: only they get the address of its database. They are forks of it, so
+    it imports ahead what they need (container/airflow)."""
     metadata = context.dsn("airflow", "airflow").replace("postgresql://", "postgres://")
-    return {**environment(context), "AIRFLOW_CONN_AIRFLOW_METADATA": metadata}
+    env = environment(context)
+    path = f"{env['PYTHONPATH']}:{REPO / 'container' / 'airflow'}"
+    return {**env, "AIRFLOW_CONN_AIRFLOW_METADATA": metadata, "PYTHONPATH": path}
 
 
 def command(*arguments: str, env: Callable[[Context], dict[str, str]] = environment) -> Callable[[Context], Launch]:

@@ -1,0 +1,28 @@
+"""What tasks need and what takes long to import, for a process that is about to fork them."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+
+log = logging.getLogger("spillway.preload")
+
+
+def preload() -> bool:
+    """Never stops its caller: a task whose imports are not there yet imports them itself."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the libraries warn about each other
+            import psycopg2  # noqa: F401
+
+            import spillway.act.publish  # noqa: F401
+            from spillway.gates.run import warm_up
+            from spillway.policy import Policy
+
+            warm_up(Policy.load().qod_clock_skew_s)
+    except Exception:
+        log.exception("what cycles need was not imported ahead; each task does it for itself")
+        return False
+    gc.freeze()  # so that a fork does not copy what it only looks at
+    return True
