@@ -20,6 +20,8 @@ from spillway.store.promises import accuracies
 STEP_S = 0.5
 NOTICEABLE = 1.05
 """A rate this much above the one at the beginning belongs to the rush."""
+NEARLY = 0.85
+"""A batch that takes this share of its target has found its size."""
 SAME = 1e-9
 
 
@@ -117,6 +119,11 @@ def lags(batches: Iterable[Batch], scenario: Scenario) -> dict[str, list[tuple[f
         if b.lag is not None and rate > 0.0:
             found.setdefault(b.edge, []).append((b.began_s, b.lag / rate))
     return found
+
+
+def waiting(batches: Iterable[Batch], scenario: Scenario) -> dict[str, list[tuple[float, float]]]:
+    """By edge, (time, seconds of traffic) of all that waits when a batch is planned: what it takes and what it leaves."""
+    return lags((replace(b, lag=None if b.lag is None else b.lag + b.read) for b in batches), scenario)
 
 
 def over(lags_s: Mapping[str, Sequence[tuple[float, float]]], limit_s: float, within: Rush) -> list[Over]:
@@ -230,18 +237,15 @@ def batches_until(settings: Iterable[Set], batches: Sequence[Batch]) -> dict[int
     return found
 
 
-def capacity(batches: Sequence[Batch], trigger_s: float, *, least: int = 2) -> float | None:
-    """Rows per second an operator manages when it is never idle; None when it was so for fewer than `least` batches.
-
-    A batch that took longer than the trigger was followed by the next at once. The first of these is left out: it may be the
-    first large one of a run.
+def capacity(batches: Sequence[Batch], target_s: float, *, least: int = 2) -> float | None:
+    """Rows per second an operator manages when it is never idle and its batches are as large as they should be; None when fewer
+    than `least` batches were so. Larger ones than that would do a little more.
 
     >>> busy = [Batch(edge="a:b", consumer="b", began_s=4.0 * n, ended_s=4.0 * n + 4.0, read=3000, kept=3000, keep=1.0,
     ...               decision=None, lag=500) for n in range(4)]
-    >>> capacity(busy, 2.0), capacity(busy[:2], 2.0)
-    (750.0, None)
+    >>> capacity(busy, 4.0), capacity(busy[:1], 4.0), capacity(busy, 6.0)
+    (750.0, None, None)
     """
-    ordered = sorted(batches, key=lambda b: b.began_s)
-    busy = [b for b in ordered if b.ended_s - b.began_s > trigger_s][1:]
-    spent = sum(b.ended_s - b.began_s for b in busy)
-    return sum(b.kept for b in busy) / spent if len(busy) >= least else None
+    full = [b for b in batches if b.ended_s - b.began_s >= NEARLY * target_s]
+    spent = sum(b.ended_s - b.began_s for b in full)
+    return sum(b.kept for b in full) / spent if len(full) >= least else None

@@ -26,7 +26,7 @@ from spillway.topology import check_files
 ROOT = Path(__file__).resolve().parents[3]
 START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S = 150.0, 60.0, 150.0, 150.0
 WARM_RATE, WARM_BATCHES = 40.0, 4
-FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 3.0), 45.0, 2
+FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 2.5), 45.0, 2
 """A flood rises from the first to the second multiple of a scenario's peak, until so many batches were filled by it."""
 SHOW_EVERY_S = 5.0
 
@@ -180,7 +180,7 @@ class Line:
             while found is None and playing.thread.is_alive():
                 playing.thread.join(1.0)
                 own = [b for b in self.course(since, playing) if b.consumer == operator]
-                found = capacity(own, self.pipeline.trigger_s, least=FLOOD_BATCHES)
+                found = capacity(own, self.pipeline.batch_target_s, least=FLOOD_BATCHES)
         finally:
             playing.end()
         if found is None:

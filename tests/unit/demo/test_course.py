@@ -38,7 +38,7 @@ def batch(t: float, edge: str = "union:heavy", **fields: Any) -> Batch:
 def test_the_rush_is_found_in_the_scenario() -> None:
     assert course.rush(SCENARIO) == RUSH
     found = course.rush(load(ROOT / "scenarios" / "rush_hour.yaml"))
-    assert 20 < found.begins_s < 21 and 99 < found.ends_s < 100.5 and found.peak == 1600
+    assert 20 < found.begins_s < 21 and 99 < found.ends_s < 100.5 and found.peak == 1200
 
 
 def test_a_scenario_without_a_rush_is_refused() -> None:
@@ -55,6 +55,11 @@ def test_a_scaled_scenario_sends_that_much_more() -> None:
 def test_lag_is_in_seconds_of_what_is_sent_at_that_moment() -> None:
     found = course.lags([batch(30.0, lag=3000), batch(10.0, lag=300), batch(31.0, lag=None)], SCENARIO)
     assert found == {"union:heavy": [(10.0, 3.0), (30.0, 3.0)]}
+
+
+def test_what_waits_is_what_a_batch_takes_and_what_it_leaves() -> None:
+    found = course.waiting([batch(30.0, lag=3000, read=500), batch(31.0, lag=None)], SCENARIO)
+    assert found == {"union:heavy": [(30.0, 3.5)]}
 
 
 @pytest.mark.parametrize(
