@@ -7,8 +7,8 @@ in mode `off`, to the end of the rush: that run leaves a backlog behind, so it c
     make bench NAME=rush_hour
     make bench NAME=rush_hour ARGS="--figure rush_hour.png --overload 2"
 
-Lag is what the planning of a batch left behind in Kafka, in seconds of what the injector sent at that moment. That it grows without
-control is judged by all that waits, with the rows the batch takes.
+Lag is what the planning of a batch left behind in Kafka, in seconds of what the injector sent at that moment. That it grows
+without control is judged by all that waits, with the rows the batch takes.
 """
 
 from __future__ import annotations
