@@ -47,24 +47,27 @@ def fill(world: World, uses: Uses, capacity: Floats, start: Floats, most: Floats
     accuracy = np.where(np.isinf(pace), most, start)
     limit = np.full(len(start), NOTHING)
     rising = (pace > 0.0) & np.isfinite(pace) & (most > start)
-    entries = _Entries.of(world, uses, capacity, accuracy, rising)
+    entries = _Entries.of(world, uses, capacity, accuracy, rising).crowded(rising, most)
     while len(entries.query):
-        entries = entries.where(entries.could_overflow(most))
-        if not len(entries.query):
-            break
         level = _fullest(entries, start, most, pace)
         reached = entries.reached(level, start, most, pace)
-        pressing = entries.pressing(reached, most)
-        stop = lowest(entries.query[pressing], level[entries.resource_of][pressing], len(start), np.inf)
-        soonest = np.minimum.reduceat(np.where(pressing, stop[entries.query], np.inf), entries.begin_of_resource)
-        full = pressing & (level <= soonest)[entries.resource_of]  # nobody who presses there stops earlier elsewhere
-        query, first = np.unique(entries.query[full], return_index=True)
-        accuracy[query] = reached[full][first]
-        limit[query] = entries.resource[entries.resource_of[full][first]]
+        leading = entries.leading(reached)
+        pressing = leading & (reached < most[entries.query])
+        stop = lowest(entries.query, level[entries.resource_of], len(start), np.inf)
+        q = entries.query
+        attained = np.minimum(most[q], start[q] + stop[q] * pace[q])
+        sure = np.logical_and.reduceat(~leading | (reached <= attained), entries.begin_of_resource)
+        full = pressing & sure[entries.resource_of]  # nobody who counts there stops earlier, elsewhere
+        if not full.any():  # by rounding only: at the lowest level everybody has what they wanted
+            entries = entries.where(np.logical_or.reduceat(pressing, entries.begin_of_resource)[entries.resource_of])
+            continue
+        query = entries.query[full]
+        accuracy[query] = reached[full]
+        limit[query] = entries.resource[entries.resource_of[full]]
         rising[query] = False
-        entries = entries.settled(accuracy, rising)
+        entries = entries.settled(accuracy, rising).crowded(rising, most)
     accuracy[rising] = most[rising]
-    return Filled(accuracy, limit)
+    return Filled(np.where(accuracy - start < ALIKE, start, accuracy), limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,10 @@ class _Entries:
     @classmethod
     def of(cls, world: World, uses: Uses, capacity: Floats, accuracy: Floats, rising: Flags) -> _Entries:
         begun = upward(world, accuracy)
-        room = capacity - uses.at(begun, len(capacity))
+        room = np.maximum(capacity - uses.at(begun, len(capacity)), 0.0)
         below = rising[world.pair_query]
         operator, query = world.pair_operator[below], world.pair_query[below]
-        use, pair = matches(uses.operator, operator)
+        use, pair = matches(uses.operator, operator, len(world.operators))
         every = np.arange(len(capacity))
         whole = cls(
             every, room, uses.resource, uses.weight, begun[uses.operator], use, query[pair], uses.resource[use], every, every
@@ -103,7 +106,7 @@ class _Entries:
         resource, needed = _renumber(self.resource_of_use[used])
         return _Entries(
             self.resource[needed], self.room[needed], resource, self.weight[used], self.begun[used], use, self.query[chosen],
-            resource[use], _begins(use), _begins(resource[use]),
+            resource[use], np.flatnonzero(_steps(use)), np.flatnonzero(_steps(resource[use])),
         )  # fmt: skip
 
     def used(self, reached: Floats) -> Floats:
@@ -111,63 +114,81 @@ class _Entries:
         above = np.maximum(np.maximum.reduceat(reached, self.begin_of_use) - self.begun, 0.0)
         return total(self.resource_of_use, self.weight * above, len(self.resource))
 
-    def could_overflow(self, most: Floats) -> Flags:
-        return (self.used(most[self.query]) > self.room + SLIVER)[self.resource_of]
+    def crowded(self, rising: Flags, most: Floats) -> _Entries:
+        """Those of queries that still rise, at resources that have not room enough for all of them."""
+        rises = rising[self.query]
+        over = self.used(np.where(rises, most[self.query], 0.0)) > self.room + SLIVER
+        return self.where(rises & over[self.resource_of])
 
     def reached(self, level: Floats, start: Floats, most: Floats, pace: Floats) -> Floats:
         """By entry, the accuracy of its query when the water at its resource stands at `level`."""
         return np.minimum(most[self.query], start[self.query] + level[self.resource_of] * pace[self.query])
 
-    def pressing(self, reached: Floats, most: Floats) -> Flags:
-        """Entries whose query, if it rose further, would use more: it leads its operator and wants more."""
-        leading = np.maximum(np.maximum.reduceat(reached, self.begin_of_use), self.begun)[self.use]
-        return (reached >= leading - ALIKE) & (reached < most[self.query])
+    def leading(self, reached: Floats) -> Flags:
+        """Entries whose query has the highest accuracy that its operator serves, and so sets what is used."""
+        highest = np.maximum(np.maximum.reduceat(reached, self.begin_of_use), self.begun)
+        return reached >= highest[self.use] - ALIKE
+
+    def bends(self, start: Floats, most: Floats, pace: Floats) -> tuple[Ints, Floats]:
+        """Resource and level of every bend: where a query overtakes what its operator serves already, another query or that
+        query's goal, and where it reaches its own."""
+        q = self.query
+        begin, rate, end = start[q], pace[q], most[q]
+        levels = [np.zeros(len(self.resource)), (self.begun[self.use] - begin) / rate, (end - begin) / rate]
+        resources = [np.arange(len(self.resource)), self.resource_of, self.resource_of]
+        apart = 1
+        while len(pair := np.flatnonzero(self.use[apart:] == self.use[:-apart])):
+            other = pair + apart
+            faster = rate[pair] - rate[other]
+            crossing = np.divide(begin[other] - begin[pair], faster, out=np.zeros_like(faster), where=faster != 0.0)
+            levels += [crossing, (end[other] - begin[pair]) / rate[pair], (end[pair] - begin[other]) / rate[other]]
+            resources += [self.resource_of[pair]] * 3
+            apart += 1
+        return np.concatenate(resources), np.maximum(np.concatenate(levels), 0.0)
 
     def settled(self, accuracy: Floats, rising: Flags) -> _Entries:
-        """Without the queries that no longer rise; what they use is taken from the room."""
+        """What queries that no longer rise use is taken from the room."""
         goes = ~rising[self.query]
         begun = np.maximum(self.begun, np.maximum.reduceat(np.where(goes, accuracy[self.query], 0.0), self.begin_of_use))
         taken = total(self.resource_of_use, self.weight * (begun - self.begun), len(self.resource))
-        rest = _Entries(
-            self.resource, self.room - taken, self.resource_of_use, self.weight, begun, self.use, self.query,
+        return _Entries(
+            self.resource, np.maximum(self.room - taken, 0.0), self.resource_of_use, self.weight, begun, self.use, self.query,
             self.resource_of, self.begin_of_use, self.begin_of_resource,
         )  # fmt: skip
-        return rest.where(~goes)
 
 
 def _fullest(entries: _Entries, start: Floats, most: Floats, pace: Floats) -> Floats:
-    """By resource, the highest level of water at which it is not overfull: regula falsi, a look just above, bisection."""
-    query, room = entries.query, entries.room + SLIVER
+    """By resource, the highest level of water at which it is not overfull.
 
-    def over(level: Floats) -> Floats:
-        return entries.used(np.minimum(most[query], start[query] + level[entries.resource_of] * pace[query])) - room
+    What is used is a straight line between bends, so the last bend that still fits is searched by halving, and the rest is exact.
+    """
+    room = entries.room + SLIVER
 
-    low = np.zeros(len(room))
-    high = np.maximum.reduceat((most[query] - start[query]) / pace[query], entries.begin_of_resource)
-    over_low, over_high = np.minimum(over(low), 0.0), over(high)
-    sliver = high * 1e-11
-    for turn in range(120):
-        gap = high - low
-        if np.all(gap <= 2 * sliver):
-            break
-        if turn % 3 == 0:
-            trial = low - gap * over_low / (over_high - over_low)
-        elif turn % 3 == 1:
-            trial = low + sliver
-        else:
-            trial = low + gap / 2
-        over_trial = over(trial)
-        fits = over_trial <= 0.0
-        low, over_low = np.where(fits, trial, low), np.where(fits, over_trial, over_low)
-        high, over_high = np.where(fits, high, trial), np.where(fits, over_high, over_trial)
-    return low
+    def used(level: Floats) -> Floats:
+        return entries.used(entries.reached(level, start, most, pace))
+
+    resource, bend = entries.bends(start, most, pace)
+    bend = bend[np.lexsort((bend, resource))]
+    bursts = np.cumsum(np.bincount(resource, minlength=len(room))) - 1
+    fits = np.append(0, bursts[:-1] + 1)
+    while np.any(bursts - fits > 1):
+        middle = (fits + bursts) // 2
+        holds = used(bend[middle]) <= room
+        fits, bursts = np.where(holds, middle, fits), np.where(holds, bursts, middle)
+    below, above = bend[fits], bend[bursts]
+    used_below = used(below)
+    steep = np.maximum(used(above) - used_below, SLIVER)
+    return below + (above - below) * np.clip((room - used_below) / steep, 0.0, 1.0)
 
 
-def _begins(ordered: Ints) -> Ints:
-    return np.flatnonzero(np.diff(ordered, prepend=-1))
+def _steps(ordered: Ints) -> Flags:
+    """Where an ascending number differs from the one before it."""
+    steps = np.ones(len(ordered), dtype=bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=steps[1:])
+    return steps
 
 
 def _renumber(ordered: Ints) -> tuple[Ints, Ints]:
     """0, 1, 2 … for ascending numbers with gaps, and the numbers they stand for."""
-    steps = np.diff(ordered, prepend=-1) != 0
+    steps = _steps(ordered)
     return np.cumsum(steps) - 1, ordered[steps]

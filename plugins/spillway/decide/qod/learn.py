@@ -15,8 +15,8 @@ from spillway.policy import Policy
 def learn(samples: Sequence[CostSample], policy: Policy) -> Cost | None:
     """The non-negative least-squares fit; None when it cannot be told, and the papers' proportional model has to do.
 
-    It cannot be told from too few batches, from batches whose rates or keeps hardly differ (read and kept rows then go up and down
-    together, and either could be what costs), or when the line does not fit.
+    It cannot be told from too few batches, from batches whose rates or keeps hardly differ (read and kept rows then go up and
+    down together, and either could be what costs), or when the line does not fit.
 
     >>> def batch(arrived: float, keep: float) -> CostSample:
     ...     return CostSample(arrived=arrived, kept=arrived * keep, cpu=12.0 + 0.02 * arrived + 0.05 * arrived * keep)

@@ -48,10 +48,12 @@ def plan(world: World, policy: Policy) -> Plan:
     offered = available(world)
     promise = keep_floors(world, load, floor, policy.qod_seed)
     most = np.where(promise.start < world.floor - ALIKE, promise.start, shed.ceiling(world, floor))
-    above = uses(world, load, load.extra, floor)
+    begun = upward(world, promise.start)
+    slope = np.where(begun < floor - ALIKE, np.maximum(load.own, load.extra), load.extra)
+    above = uses(world, load, slope, floor)
     left = np.concatenate([offered, np.full(len(world.operators), CORE)]) - _used(world, load, floor, promise.start)
-    capacity = np.maximum(left, 0.0) + above.at(upward(world, promise.start), len(left))
-    filled = shed.distribute(world, above, capacity, promise.start, most, shed.pace(world, load, load.extra))
+    capacity = np.maximum(left, 0.0) + above.at(begun, len(left))
+    filled = shed.distribute(world, above, capacity, promise.start, most, shed.pace(world, load, slope))
     return Plan(
         possible=filled.accuracy,
         most=most,

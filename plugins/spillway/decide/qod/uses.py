@@ -41,7 +41,7 @@ def uses(world: World, load: Load, slope: Floats, floor: Floats) -> Uses:
     read = np.flatnonzero(load.read > 0.0)
     if len(read):
         by_operator = np.argsort(operator, kind="stable")
-        edge, at = matches(world.consumer[read], operator[by_operator])
+        edge, at = matches(world.consumer[read], operator[by_operator], len(world.operators))
         edge, at = read[edge], by_operator[at]
         rows.append((node[at], world.producer[edge], count[at] * load.read[edge]))
         edge = read[most[world.consumer[read]] > CORE]

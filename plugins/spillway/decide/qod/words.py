@@ -23,7 +23,7 @@ def percent(share: float) -> str:
     >>> percent(0.625), percent(0.004), percent(1.0)
     ('62.5 %', '0.4 %', '100 %')
     """
-    return f"{round(100.0 * share, 1):g} %"
+    return f"{100.0 * share:.4g} %"
 
 
 def cores(cpu: float) -> str:
@@ -44,7 +44,7 @@ class Words:
         self.one_core = everything.tolist()
         node, operator, count = placed(world)
         self.heaviest = _last(node, operator, count * everything[operator], len(world.nodes)).tolist()
-        row, pair = matches(operator, world.pair_operator)
+        row, pair = matches(operator, world.pair_operator, len(world.operators))
         query = world.pair_query[pair]
         self.foremost = _last(node[row], query, world.rank[query], len(world.nodes)).tolist()
         self.offered = plan.available.tolist()
@@ -134,7 +134,7 @@ class Words:
 
 def _last(index: Ints, value: Ints, order: Ints | Floats, size: int) -> Ints:
     """By index, the value with the highest order; the first one among equals."""
-    ascending = np.lexsort((-np.arange(len(order)), order))
+    ascending = len(order) - 1 - np.argsort(order[::-1], kind="stable")
     result = np.zeros(size, dtype=np.intp)
     result[index[ascending]] = value[ascending]
     return result

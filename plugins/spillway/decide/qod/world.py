@@ -71,7 +71,7 @@ def columns(nodes: tuple[Node, ...], operators: tuple[Operator, ...], edges: tup
     is_query = np.ones(len(operators), dtype=bool)
     is_query[producer[producer != OUTSIDE]] = False
     query = np.flatnonzero(is_query)
-    pair_operator, pair_query = _pairs(query, producer, consumer, inner, steps)
+    pair_operator, pair_query = _pairs(query, producer, consumer, inner, steps, len(operators))
     promises = [operators[k] for k in query.tolist()]
     priority = tuple(DEFAULT_PRIORITY if o.priority is None else o.priority for o in promises)
     rank = {value: k for k, value in enumerate(sorted(set(priority)))}
@@ -127,25 +127,25 @@ def _layers(producer: Ints, consumer: Ints, operators: int) -> tuple[Ints, tuple
     return inner[order], (*steps.tolist(), len(inner))
 
 
-def _pairs(query: Ints, producer: Ints, consumer: Ints, inner: Ints, steps: tuple[int, ...]) -> tuple[Ints, Ints]:
+def _pairs(query: Ints, producer: Ints, consumer: Ints, inner: Ints, steps: tuple[int, ...], operators: int) -> tuple[Ints, Ints]:
     """Which queries lie below which operator, from the sinks upward; sorted by operator, then query."""
     many = max(len(query), 1)
     found = query * many + np.arange(len(query))  # one number per pair of operator and query
     for begin, end in reversed(list(pairwise(steps))):
         layer = inner[begin:end]
-        edge, pair = matches(consumer[layer], found // many)
+        edge, pair = matches(consumer[layer], found // many, operators)
         found = np.union1d(found, producer[layer][edge] * many + found[pair] % many)
     return found // many, found % many
 
 
-def matches(wanted: Ints, ordered: Ints) -> tuple[Ints, Ints]:
-    """Positions of equal numbers: every position in `wanted` with each one in `ordered`, which ascends.
+def matches(wanted: Ints, ordered: Ints, size: int) -> tuple[Ints, Ints]:
+    """Positions of equal numbers below `size`: every position in `wanted` with each one in `ordered`, which ascends.
 
-    >>> [column.tolist() for column in matches(np.array([7, 3]), np.array([3, 3, 5, 7]))]
+    >>> [column.tolist() for column in matches(np.array([7, 3]), np.array([3, 3, 5, 7]), 8)]
     [[0, 1, 1], [3, 0, 1]]
     """
-    begin = np.searchsorted(ordered, wanted)
-    count = np.searchsorted(ordered, wanted, side="right") - begin
+    counts = np.bincount(ordered, minlength=size)
+    begin, count = (np.cumsum(counts) - counts)[wanted], counts[wanted]
     position = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
     return np.repeat(np.arange(len(wanted)), count), position
 

@@ -1,0 +1,136 @@
+"""How long does a decision take, and how does that grow? (`make bench NAME=qod_scale`)
+
+Taxi-shaped pipelines (two sources into a union that feeds two queries, four instances each, so twenty per pipeline) on nodes of
+sixteen cores that hold twenty instances; priorities 1 to 3, floors 0.02 to 0.15, and a rush that asks about a third of the nodes for
+more than they have. Timed is `decide`: from the `Observation`, with the conversion to columns and the reason of every edge, and in
+a second column from columns that are there already, which is the arithmetic alone. The thesis reports 115 ms for 2 000 instances.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import math
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from _common import exit_code, finish, say, spread
+from spillway.decide.qod import decide
+from spillway.decide.qod.plan import plan
+from spillway.decide.qod.world import columns
+from spillway.model.qod import Edge, Instance, Node, Observation, Operator
+from spillway.policy import Policy
+
+SIZES = (200, 2_000, 20_000, 200_000)
+GOALS_MS = {2_000: 10.0, 200_000: 1_000.0}
+ROUNDS = {200: 200, 2_000: 100, 20_000: 20, 200_000: 7}
+PER_OPERATOR, PER_NODE, CORES = 4, 20, 16
+SHAPE = ((None, "one"), (None, "two"), ("one", "union"), ("two", "union"), ("union", "bill"), ("union", "tips"))
+RATES = {"one": 400.0, "two": 200.0, "union": 600.0, "bill": 600.0, "tips": 600.0}
+CPU = {"one": 30.0, "two": 20.0, "union": 40.0, "bill": 90.0, "tips": 60.0}
+
+
+def observation(instances: int, seed: int = 0) -> Observation:
+    rng = random.Random(seed)
+    pipelines = max(1, instances // (PER_OPERATOR * len(RATES)))
+    nodes = [f"n{k}" for k in range(max(2, instances // PER_NODE))]
+    crowded = {name: rng.uniform(1.0, 2.0) if rng.random() < 0.35 else rng.uniform(0.5, 0.9) for name in nodes}
+    operators, edges = [], []
+    used = dict.fromkeys(nodes, 0.0)
+    for number in range(pipelines):
+        for name in RATES:
+            places = rng.choices(nodes, k=PER_OPERATOR)
+            slowed = min(1.0, 1.0 / max(crowded[n] for n in places))
+            instance = [
+                Instance(node=n, in_rate=RATES[name] / PER_OPERATOR * slowed * rng.uniform(1.0, 1.05), cpu=CPU[name] * slowed)
+                for n in places
+            ]
+            for n in places:
+                used[n] += CPU[name] * slowed
+            query = name in ("bill", "tips")
+            operators.append(
+                Operator(
+                    name=f"p{number}.{name}",
+                    instances=tuple(instance),
+                    priority=rng.randint(1, 3) if query else None,
+                    min_accuracy=round(rng.uniform(0.02, 0.15), 2) if query else None,
+                )
+            )
+        edges += [
+            Edge(
+                producer=f"p{number}.{producer}" if producer else None,
+                topic=None if producer else f"p{number}.{consumer}.topic",
+                consumer=f"p{number}.{consumer}",
+                out_rate=RATES[producer or consumer],
+                lag=rng.choice([0.0, 0.0, 500.0]),
+            )
+            for producer, consumer in SHAPE
+        ]
+    return Observation(
+        nodes=tuple(
+            Node(name=n, cores=float(CORES), cpu=min(100.0 * CORES, used[n] + 20.0)) for n in nodes
+        ),
+        operators=tuple(operators),
+        edges=tuple(edges),
+    )  # fmt: skip
+
+
+def milliseconds(call: Callable[[], object], rounds: int) -> list[float]:
+    call()
+    times = []
+    for _ in range(rounds):
+        gc.collect()
+        began = time.perf_counter()
+        call()
+        times.append(1000.0 * (time.perf_counter() - began))
+    return times
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
+    args = parser.parse_args(argv)
+    return conclude({size: measure(size) for size in args.sizes})
+
+
+def measure(size: int) -> dict[str, list[float]]:
+    seen = observation(size)
+    say(f"{size} instances: {len(seen.nodes)} nodes, {len(seen.operators)} operators, {len(seen.edges)} edges")
+    policy, rounds = Policy(), ROUNDS.get(size, 10)
+    world = columns(seen.nodes, seen.operators, seen.edges)
+    decision = decide(seen, policy)
+    below = sum(1 for edge in decision.edges if edge.keep < 1.0)
+    say(f"  {below} edges shed, {len(decision.moves)} moves, feasible: {decision.feasible}")
+    return {
+        "decide": milliseconds(lambda: decide(seen, policy), rounds),
+        "columns_given": milliseconds(lambda: plan(world, policy), rounds),
+    }
+
+
+def conclude(times: dict[int, dict[str, list[float]]]) -> int:
+    print(f"{'instances':>10}{'decide ms':>12}{'min':>9}{'max':>9}{'columns given':>15}{'growth':>9}")
+    medians = {size: statistics.median(found["decide"]) for size, found in times.items()}
+    previous: tuple[int, float] | None = None
+    for size, found in times.items():
+        growth = math.log(medians[size] / previous[1]) / math.log(size / previous[0]) if previous else None
+        print(
+            f"{size:>10}{medians[size]:>12.2f}{min(found['decide']):>9.2f}{max(found['decide']):>9.2f}"
+            f"{statistics.median(found['columns_given']):>15.2f}{f'n^{growth:.2f}' if growth is not None else '':>9}"
+        )
+        previous = (size, medians[size])
+    goals = {f"{size}_instances_within_{most:g}_ms": medians[size] <= most for size, most in GOALS_MS.items() if size in medians}
+    finish(
+        "qod_scale",
+        {
+            "ms": {str(size): {name: spread(found) for name, found in columns.items()} for size, columns in times.items()},
+            "goals": goals,
+        },
+    )
+    return exit_code(goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

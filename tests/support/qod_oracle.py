@@ -1,0 +1,117 @@
+"""The model of Quality of Data once more, in plain words of Python: one operator at a time, nothing shared with `decide`.
+
+Slow and simple on purpose. It judges accuracies, it does not find them; what finds the best ones is a linear program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from spillway.model.qod import Decision, Observation
+
+ONE_CORE = 100.0
+
+
+class Oracle:
+    def __init__(self, observation: Observation, *, horizon_s: float | None = 30.0, affine: bool = False) -> None:
+        self.observation, self.horizon_s, self.affine = observation, horizon_s, affine
+        self.operators = {o.name: o for o in observation.operators}
+        self.into = {name: [e for e in observation.edges if e.consumer == name] for name in self.operators}
+        self.out_of = {name: [e for e in observation.edges if e.producer == name] for name in self.operators}
+
+    @cached_property
+    def queries(self) -> list[str]:
+        return [name for name in self.operators if not self.out_of[name]]
+
+    def below(self, name: str) -> set[str]:
+        return {name} if not self.out_of[name] else set().union(*(self.below(e.consumer) for e in self.out_of[name]))
+
+    def above(self, query: str) -> list[str]:
+        return [name for name in self.operators if query in self.below(name)]
+
+    def floor(self, name: str) -> float:
+        return max(self.operators[q].min_accuracy or 0.0 for q in self.below(name))
+
+    def priority(self, query: str) -> int:
+        found = self.operators[query].priority
+        return 1 if found is None else found
+
+    def demand(self, name: str) -> float:
+        lag = 0.0 if self.horizon_s is None else sum((e.lag or 0.0) / self.horizon_s for e in self.into[name])
+        return (sum(e.out_rate or 0.0 for e in self.into[name]) + lag) / len(self.operators[name].instances)
+
+    def current(self, name: str) -> float:
+        asked = self.demand(name)
+        local = min(1.0, min(i.in_rate or 0.0 for i in self.operators[name].instances) / asked) if asked else 1.0
+        return local * min((self.current(e.producer) for e in self.into[name] if e.producer), default=1.0)
+
+    def cpu(self, name: str, accuracy: Mapping[str, float]) -> float:
+        """Of one instance, when every operator has its accuracy."""
+        operator = self.operators[name]
+        current = self.current(name)
+        stuck = any(e.producer and self.current(e.producer) == 0.0 for e in self.into[name])
+        if self.affine and operator.cost and not stuck:
+            read = kept = 0.0
+            for e in self.into[name]:
+                rows = ((e.out_rate or 0.0) + (e.lag or 0.0) / (self.horizon_s or 1.0)) / len(operator.instances)
+                rows /= self.current(e.producer) if e.producer else 1.0
+                read += rows * (accuracy[e.producer] if e.producer else 1.0)
+                kept += rows * accuracy[name]
+            return operator.cost.fixed + operator.cost.per_arrived * read + operator.cost.per_kept * kept
+        if current == 0.0:
+            return ONE_CORE * (min(1.0, accuracy[name] / self.floor(name)) if self.floor(name) else accuracy[name])
+        slowest = min(operator.instances, key=lambda i: i.in_rate or 0.0)
+        return accuracy[name] * (slowest.cpu or 0.0) / current
+
+    def of_operators(self, of_queries: Mapping[str, float]) -> dict[str, float]:
+        return {name: max(of_queries[q] for q in self.below(name)) for name in self.operators}
+
+    def available(self, node: str) -> float:
+        found = next(n for n in self.observation.nodes if n.name == node)
+        ours = sum(i.cpu or 0.0 for o in self.operators.values() for i in o.instances if i.node == node)
+        return ONE_CORE * found.cores - max((found.cpu or 0.0) - ours, 0.0)
+
+    def used(self, of_queries: Mapping[str, float]) -> dict[str, float]:
+        """Of every node, and of the core of one instance of every operator."""
+        return self.used_by(self.of_operators(of_queries))
+
+    def used_by(self, accuracy: Mapping[str, float]) -> dict[str, float]:
+        """The same, from the accuracy of every operator."""
+        cores = {name: self.cpu(name, accuracy) for name in self.operators}
+        nodes = {n.name: 0.0 for n in self.observation.nodes}
+        for name, operator in self.operators.items():
+            for instance in operator.instances:
+                nodes[instance.node] += cores[name]
+        return {**{f"node {n}": cpu for n, cpu in nodes.items()}, **{f"core {name}": cpu for name, cpu in cores.items()}}
+
+    def offered(self) -> dict[str, float]:
+        nodes = {f"node {n.name}": self.available(n.name) for n in self.observation.nodes}
+        return {**nodes, **{f"core {name}": ONE_CORE for name in self.operators}}
+
+    def overfull(self, of_queries: Mapping[str, float]) -> list[str]:
+        offered = self.offered()
+        return [r for r, cpu in self.used(of_queries).items() if cpu > offered[r] + 1e-6]
+
+    def floors(self) -> dict[str, float]:
+        return {q: self.operators[q].min_accuracy or 0.0 for q in self.queries}
+
+    def could_rise(self, of_queries: Mapping[str, float], query: str, by: float = 1e-4) -> bool:
+        """Whether this query alone could have more, with everyone else as they are."""
+        more = {**of_queries, query: of_queries[query] + by}
+        now, offered = self.used(of_queries), self.offered()
+        return all(cpu <= offered[r] + 1e-6 or cpu <= now[r] + 1e-9 for r, cpu in self.used(more).items())
+
+    def delivered(self, decision: Decision) -> dict[str, list[float]]:
+        """By operator, the accuracy that comes through each of its inputs."""
+        keep = {e.name: e.keep for e in decision.edges}
+        found: dict[str, list[float]] = {}
+
+        def of(name: str) -> list[float]:
+            if name not in found:
+                found[name] = [keep[e.name] * (min(of(e.producer)) if e.producer else 1.0) for e in self.into[name]]
+            return found[name]
+
+        for name in self.operators:
+            of(name)
+        return found
