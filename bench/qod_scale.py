@@ -1,9 +1,9 @@
 """How long does a decision take, and how does that grow? (`make bench NAME=qod_scale`)
 
 Taxi-shaped pipelines (two sources into a union that feeds two queries, four instances each, so twenty per pipeline) on nodes of
-sixteen cores that hold twenty instances; priorities 1 to 3, floors 0.02 to 0.15, and a rush that asks about a third of the nodes for
-more than they have. Timed is `decide`: from the `Observation`, with the conversion to columns and the reason of every edge, and in
-a second column from columns that are there already, which is the arithmetic alone. The thesis reports 115 ms for 2 000 instances.
+sixteen cores that hold twenty instances; priorities 1 to 3, floors 0.02 to 0.15, and a rush that asks about a third of the nodes
+for more than they have. Timed is `decide`: from the `Observation`, with the conversion to columns and the reason of every edge,
+and in a second column from columns that are there already, which is the arithmetic alone. The thesis reports 115 ms for 2 000.
 """
 
 from __future__ import annotations

@@ -18,8 +18,10 @@ from spillway.decide.qod.world import Flags, Floats, Ints, World, lowest, matche
 
 NOTHING = -1
 """Limited by nothing but the accuracy that was asked for."""
-SLIVER = 1e-9
+SLIVER = 1e-8
 """Percent of a core that does not count."""
+ROUNDING = 1e-10
+"""Percent of a core by which sums may be off."""
 ALIKE = 1e-8
 """Accuracies closer than this are the same."""
 
@@ -67,7 +69,7 @@ def fill(world: World, uses: Uses, capacity: Floats, start: Floats, most: Floats
         rising[query] = False
         entries = entries.settled(accuracy, rising).crowded(rising, most)
     accuracy[rising] = most[rising]
-    return Filled(np.where(accuracy - start < ALIKE, start, accuracy), limit)
+    return Filled(np.where(accuracy - start < ALIKE, start, accuracy), np.where(accuracy > most - ALIKE, NOTHING, limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def _fullest(entries: _Entries, start: Floats, most: Floats, pace: Floats) -> Fl
 
     What is used is a straight line between bends, so the last bend that still fits is searched by halving, and the rest is exact.
     """
-    room = entries.room + SLIVER
+    room = entries.room + ROUNDING
 
     def used(level: Floats) -> Floats:
         return entries.used(entries.reached(level, start, most, pace))
@@ -177,7 +179,7 @@ def _fullest(entries: _Entries, start: Floats, most: Floats, pace: Floats) -> Fl
         fits, bursts = np.where(holds, middle, fits), np.where(holds, bursts, middle)
     below, above = bend[fits], bend[bursts]
     used_below = used(below)
-    steep = np.maximum(used(above) - used_below, SLIVER)
+    steep = np.maximum(used(above) - used_below, ROUNDING)
     return below + (above - below) * np.clip((room - used_below) / steep, 0.0, 1.0)
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.decide.qod.cpu import CORE
+from spillway.decide.qod.repack import SLIVER, repack
 from spillway.decide.qod.reschedule import Candidate, choose
 from spillway.decide.qod.schedule import estimate, place
 from spillway.decide.qod.world import Flags, Floats, World, total
-
-SLIVER = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,43 +44,57 @@ class Plan:
 
 def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, seed: int = 0) -> Plan:
     """Moves that make the floors fit; `required` is CPU of one instance at its min_accuracy, `rank` its priority, by operator."""
-    quiet = ~warming(world)
-    needed = total(world.node_of, required[world.operator_of], len(world.nodes))
-    room = np.where(quiet & ~np.isnan(world.node_cpu), available - needed, -np.inf)
-    unused = free(world)
-    moves: list[Moved] = []
-    short: dict[int, float] = {}
-    over = np.flatnonzero(quiet & (needed > available + SLIVER))
+    usable = ~warming(world) & ~np.isnan(world.node_cpu)
+    size = required[world.operator_of]
+    needed = total(world.node_of, size, len(world.nodes))
+    over = np.flatnonzero(usable & (needed > available + SLIVER))
     if not len(over):
         return Plan(moves=(), short={})
+    room, unused = np.where(usable, available - needed, -np.inf), free(world)
+    home, short = world.node_of.copy(), {}
     by_node = np.argsort(world.node_of, kind="stable")
     begin = np.searchsorted(world.node_of[by_node], np.arange(len(world.nodes) + 1))
     for source in over.tolist():
-        target = float(needed[source] - available[source])
-        here = by_node[begin[source] : begin[source + 1]].tolist()
+        here = by_node[begin[source] : begin[source + 1]]
         candidates = [
-            Candidate(float(required[o]), int(rank[o]), i) for i in here if required[o := int(world.operator_of[i])] > SLIVER
+            Candidate(need, priority, i)
+            for need, priority, i in zip(
+                size[here].tolist(), rank[world.operator_of[here]].astype(int).tolist(), here.tolist(), strict=True
+            )
         ]
+        target = float(needed[source] - available[source])
         placed = _place(world, candidates, target, source, room, unused, seed)
         for candidate, to in placed:
-            moves.append(Moved(instance=candidate.instance, source=source, target=to, required=candidate.required, short=target))
+            home[candidate.instance] = to
             room[to] -= candidate.required
             unused[to] -= estimated(world, candidate.instance)
         if (left := target - sum(c.required for c, _ in placed)) > SLIVER:
             short[source] = left
-    return Plan(moves=tuple(moves), short=short)
+    if short:
+        elsewhere, missing = repack(size, home, np.where(usable, available, -np.inf))
+        if not missing.any():
+            home, short = elsewhere, {}
+    moves = tuple(
+        Moved(
+            instance=i,
+            source=(source := int(world.node_of[i])),
+            target=int(home[i]),
+            required=float(size[i]),
+            short=max(float(needed[source] - available[source]), 0.0),
+        )
+        for i in np.flatnonzero(home != world.node_of).tolist()
+    )
+    return Plan(moves=moves, short=short)
 
 
 def _place(
     world: World, candidates: list[Candidate], target: float, source: int, room: Floats, unused: Floats, seed: int
 ) -> list[tuple[Candidate, int]]:
-    """The paper's choice if all of it can be placed; else its choice among what fits somewhere; else whatever helps."""
+    """The paper's choice if all of it can be placed, else its choice among what fits somewhere."""
     able = np.max(np.delete(room, source), initial=-np.inf)
-    fitting = [c for c in candidates if c.required <= able + SLIVER]
-    largest_first = sorted(fitting, key=lambda c: (c.priority, -c.required, c.instance))
     best: list[tuple[Candidate, int]] = []
-    for choice in (choose(candidates, target), choose(fitting, target), largest_first):
-        placed = _fit(world, choice, target, source, room.copy(), unused.copy(), seed)
+    for choice in (choose(candidates, target), choose([c for c in candidates if c.required <= able + SLIVER], target)):
+        placed = _fit(world, choice, source, room.copy(), unused.copy(), seed)
         if sum(c.required for c, _ in placed) >= target - SLIVER:
             return placed
         best = max(best, placed, key=lambda p: sum(c.required for c, _ in p))
@@ -89,58 +102,39 @@ def _place(
 
 
 def _fit(
-    world: World, choice: Iterable[Candidate], target: float, source: int, room: Floats, unused: Floats, seed: int
+    world: World, choice: Iterable[Candidate], source: int, room: Floats, unused: Floats, seed: int
 ) -> list[tuple[Candidate, int]]:
     placed: list[tuple[Candidate, int]] = []
+    room[source] = -np.inf
     for candidate in sorted(choice, key=lambda c: (-c.required, c.instance)):
-        if target <= SLIVER:
-            break
-        room[source] = -np.inf
-        nodes = np.flatnonzero(room >= candidate.required - SLIVER).tolist()
+        nodes = {world.nodes[n].name: n for n in np.flatnonzero(room >= candidate.required - SLIVER).tolist()}
         cpu = estimated(world, candidate.instance)
-        name = place(cpu, {world.nodes[n].name: float(unused[n]) for n in nodes}, seed=seed)
+        name = place(cpu, {name: float(unused[n]) for name, n in nodes.items()}, seed=seed)
         if name is not None:
-            to = next(n for n in nodes if world.nodes[n].name == name)
-            placed.append((candidate, to))
-            room[to] -= candidate.required
-            unused[to] -= cpu
-            target -= candidate.required
+            placed.append((candidate, nodes[name]))
+            room[nodes[name]] -= candidate.required
+            unused[nodes[name]] -= cpu
     return placed
 
 
 def addition(world: World, required: Floats, available: Floats, rank: Floats, plan: Plan, *, seed: int = 0) -> dict[int, float]:
     """The smallest addition of CPU, by node, after which `relieve` makes every floor fit.
 
-    What the nodes are short of always suffices. It may take less to make room elsewhere, for an instance larger than the gap it
-    leaves to close: every instance of a short node is tried on the node with the most room.
+    What the nodes are short of always suffices. It may take less to add it elsewhere, where an instance then has room to go to;
+    the least of all placements the search comes to is taken if `relieve` finds its way there.
     """
-    best = dict(plan.short)
-    quiet = ~warming(world) & ~np.isnan(world.node_cpu)
-    needed = total(world.node_of, required[world.operator_of], len(world.nodes))
+    usable = ~warming(world) & ~np.isnan(world.node_cpu)
+    size = required[world.operator_of]
+    home = world.node_of.copy()
     for move in plan.moves:
-        needed[move.source] -= move.required
-        needed[move.target] += move.required
-    room = np.where(quiet, available - needed, -np.inf)
-    gone = {move.instance for move in plan.moves}
-    for source, short in plan.short.items():
-        others = room.copy()
-        others[source] = -np.inf
-        to = int(np.argmax(others)) if len(others) else source
-        if not others[to] > 0.0:
-            continue
-        sizes = {float(required[world.operator_of[i]]) for i in np.flatnonzero(world.node_of == source).tolist() if i not in gone}
-        for size in sorted(sizes, reverse=True):
-            extra = {source: max(short - size, 0.0), to: max(size - float(others[to]), 0.0)}
-            trial = {**best, source: extra[source], to: best.get(to, 0.0) + extra[to]}
-            if sum(trial.values()) < sum(best.values()) - SLIVER:
-                more = available.copy()
-                for node, cpu in trial.items():
-                    more[node] += cpu + SLIVER
-                if not relieve(world, required, more, rank, seed=seed).short:
-                    best = {node: cpu for node, cpu in trial.items() if cpu > SLIVER}
-                    room[to] = available[to] - needed[to] + best.get(to, 0.0) - size
-                    break
-    return best
+        home[move.instance] = move.target
+    short = [repack(size, begin, np.where(usable, available, -np.inf))[1] for begin in (home, world.node_of)]
+    for missing in sorted(short, key=lambda m: float(m.sum())):
+        if missing.sum() < sum(plan.short.values()) - SLIVER:
+            more = available + np.where(missing > SLIVER, missing + SLIVER, 0.0)
+            if not relieve(world, required, more, rank, seed=seed).short:
+                return {n: float(missing[n]) for n in np.flatnonzero(missing > SLIVER).tolist()}
+    return dict(plan.short)
 
 
 def warming(world: World) -> Flags:

@@ -126,6 +126,8 @@ class Words:
         source, target = world.nodes[move.source].name, world.nodes[move.target].name
         offered = self.offered[move.source]
         name = world.operators[world.operator_of[move.instance]].name
+        if not move.short:
+            return f"{name} makes room on {source} for the floor of what has to move there; {target} can hold its own"
         return (
             f"the floors on {source} need {cores(offered + move.short)} and it has {cores(offered)}; "
             f"{target} has room for the {cores(move.required)} that {name} needs for its floor"

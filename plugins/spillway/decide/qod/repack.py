@@ -1,0 +1,74 @@
+"""When the papers' choice of what to move has nowhere to go: look for another placement of the floors, or how little is missing.
+
+The floors of instances on nodes are items in bins. The search starts from where everything is and, as long as that lowers what
+the nodes are short of in sum, moves an item off the node that is shortest of all, or exchanges it for a smaller one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spillway.decide.qod.world import Flags, Floats, Ints, total
+
+SLIVER = 1e-9
+MOST_STEPS = 200
+MOST_PARTNERS = 5_000
+"""Exchanges are tried with so many items only: those on the nodes with the most room."""
+
+
+def repack(size: Floats, home: Ints, capacity: Floats) -> tuple[Ints, Floats]:
+    """A new home for every item, and what every node is still short of. A capacity of −∞ takes nothing and gives nothing.
+
+    A node of 100 holds 60 and 50, another one 30 and has room for 40; no item fits there, but 60 and 30 can change places:
+
+    >>> home, short = repack(np.array([60.0, 50.0, 30.0]), np.array([0, 0, 1]), np.array([100.0, 70.0]))
+    >>> home.tolist(), short.tolist()
+    ([1, 0, 0], [0.0, 0.0])
+    """
+    home = home.copy()
+    fixed = np.isneginf(capacity)
+    over = np.where(fixed, -np.inf, total(home, size, len(capacity)) - np.where(fixed, 0.0, capacity))
+    stuck: set[int] = set()
+    for _ in range(MOST_STEPS):
+        short = [n for n in np.argsort(-over, kind="stable").tolist() if over[n] > SLIVER and n not in stuck]
+        if not short:
+            break
+        step = _best_step(size, home, over, fixed, short[0])
+        if step is None:
+            stuck.add(short[0])
+            continue
+        item, partner, node = step
+        for moved, to in ((item, node), (partner, short[0])):
+            if moved is not None:
+                over[home[moved]] -= size[moved]
+                over[to] += size[moved]
+                home[moved] = to
+        stuck.clear()
+    return home, np.maximum(np.where(fixed, 0.0, over), 0.0)
+
+
+def _best_step(size: Floats, home: Ints, over: Floats, fixed: Flags, source: int) -> tuple[int, int | None, int] | None:
+    """Item of `source`, item it is exchanged for or None, and where it goes; None when nothing makes the sum smaller."""
+    here = np.flatnonzero((home == source) & (size > SLIVER))
+    nodes = np.flatnonzero(~fixed & (np.arange(len(fixed)) != source))
+    if not len(here) or not len(nodes):
+        return None
+    gain = _gain(size[here][:, None], over[source], over[nodes][None, :])
+    best = np.unravel_index(int(np.argmax(gain)), gain.shape)
+    found: tuple[float, tuple[int, int | None, int]] = (float(gain[best]), (int(here[best[0]]), None, int(nodes[best[1]])))
+    others = np.flatnonzero((home != source) & ~fixed[home] & (size > SLIVER))
+    others = others[np.argsort(over[home[others]], kind="stable")][:MOST_PARTNERS]
+    if len(others):
+        less = size[here][:, None] - size[others][None, :]
+        gain = np.where(less > 0.0, _gain(less, over[source], over[home[others]][None, :]), -np.inf)
+        best = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        if gain[best] > found[0] + SLIVER:
+            partner = int(others[best[1]])
+            found = (float(gain[best]), (int(here[best[0]]), partner, int(home[partner])))
+    return found[1] if found[0] > SLIVER else None
+
+
+def _gain(moved: Floats, source: float, target: Floats) -> Floats:
+    """By how much the sum of what both nodes are short of falls when `moved` goes from one to the other."""
+    before = np.maximum(source, 0.0) + np.maximum(target, 0.0)
+    return before - np.maximum(source - moved, 0.0) - np.maximum(target + moved, 0.0)
