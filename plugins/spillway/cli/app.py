@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from spillway.cli import quality, running, services, topology
+from spillway.cli import decide, quality, running, services, topology
 from spillway.cli.guard import Guarded
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 app.add_typer(topology.app, name="topology")
+app.add_typer(decide.app, name="decide")
 running.register(app)
 quality.register(app)
 services.register(app)
