@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import requests
 from _common import say
+from spillway.act.launch.standalone import StandaloneLauncher
+from spillway.act.live import resident
+from spillway.act.streams import converge
 from spillway.demo.line import Line
 from spillway.embedded import Stack
 from spillway.embedded.__main__ import ALL
 from spillway.embedded.owner import scratch
 from spillway.policy import Policy
+from spillway.store import session
+from spillway.store.connection import connect
 
 POLICY: Mapping[str, Any] = {"batch_rows_first": 2000}
 """As the demo has it."""
@@ -40,6 +46,50 @@ def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Polic
             stack.clean()
             for name in given:
                 os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def on_cluster(**tunables: Any) -> Iterator[tuple[Stack, Policy]]:
+    """Everything but Airflow; threads of this process do what the tasks of spillway_streams and spillway_qod do, by the same
+    functions."""
+    given = {f"SPILLWAY_POLICY_{name.upper()}": str(value) for name, value in {**POLICY, **tunables}.items()}
+    os.environ.update(given)
+    policy, stop = Policy.load(), threading.Event()
+    with scratch("bench") as folder:
+        stack = Stack(home=folder / "run", services=[s for s in ALL if s != "airflow"])
+        say("starting the services")
+        try:
+            stack.up()
+            os.environ.update(stack.env)
+            for body in (_converge, _cycles):
+                threading.Thread(target=body, args=(policy, stop), daemon=True).start()
+            yield stack, policy
+        finally:
+            stop.set()
+            say("stopping the services")
+            stack.clean()
+            for name in given:
+                os.environ.pop(name, None)
+
+
+def _converge(policy: Policy, stop: threading.Event) -> None:
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    while not stop.wait(3.0):
+        try:
+            with session("control") as connection:
+                converge(connection, StandaloneLauncher.from_environment(environment), policy)
+        except Exception as error:
+            say(f"converge: {type(error).__name__}: {error}")
+
+
+def _cycles(policy: Policy, stop: threading.Event) -> None:
+    while not stop.is_set():
+        try:
+            until = datetime.now(UTC) + timedelta(seconds=policy.qod_cycle_s)
+            resident(lambda: connect("control"), policy, until)
+        except Exception as error:
+            say(f"cycle: {type(error).__name__}: {error}")
+            stop.wait(1.0)
 
 
 class Airflow:

@@ -12,7 +12,7 @@ from typing import Any
 
 from spillway.demo.course import Batch, Set, capacity, peak
 from spillway.demo.topics import Topics
-from spillway.inject.player import play
+from spillway.inject.player import PlayOptions, play
 from spillway.inject.profiles import Constant, Profile, Ramp
 from spillway.inject.report import Report, Second
 from spillway.inject.scenario import Scenario
@@ -44,6 +44,8 @@ class Playing:
     """Unix time at which it began: known to a tenth of a second once a few seconds were played."""
     rate: float = 0.0
     """Events in the last whole second."""
+    ended_at: float | None = None
+    """Unix time at which it was told to end."""
     report: Report | None = None
     error: str = ""
     stop: threading.Event = field(default_factory=threading.Event)
@@ -68,6 +70,7 @@ class Playing:
         return self.report
 
     def end(self) -> None:
+        self.ended_at = self.ended_at or time.time()
         self.stop.set()
         self.thread.join(30.0)
 
@@ -128,12 +131,14 @@ class Line:
 
     # -- feeding
 
-    def play(self, scenario: Scenario) -> Playing:
+    def play(self, scenario: Scenario, options: PlayOptions | None = None) -> Playing:
         playing = Playing(scenario=scenario, began=time.time())
 
         def run() -> None:
             try:
-                playing.report = play(scenario, self._bootstrap, on_second=playing.second, stop_event=playing.stop)
+                playing.report = play(
+                    scenario, self._bootstrap, on_second=playing.second, stop_event=playing.stop, options=options
+                )
             except Exception as error:
                 playing.error = str(error)
 

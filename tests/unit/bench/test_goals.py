@@ -169,3 +169,66 @@ def test_a_staircase_asks_multiples_of_what_is_carried(bench: Any) -> None:
     assert [round(offered(steps, t + 1.0) / 500.0, 6) for t in begins] == [*reaction.STEPS] * reaction.ROUNDS
     assert offered(steps, 1.0) == offered(steps, begins[3] - 1.0) == pytest.approx(reaction.CALM * 500.0)
     assert steps.duration_s < 330
+
+
+SAME = {"together": True, "moved": ["d/first.0"], "picked_by_the_paper": ["d/first.0"]}
+
+
+@pytest.mark.parametrize(
+    ("same", "ordered", "errors", "missed"),
+    [
+        ({}, True, [-2.0, 2.0, 0.5, -0.5], []),
+        ({"together": False}, True, [0.0], ["one_priority_is_shed_together"]),
+        ({"picked_by_the_paper": ["d/second.0"]}, True, [0.0], ["the_paper_s_rule_picks_what_moves"]),
+        ({"moved": [], "picked_by_the_paper": []}, True, [0.0], ["the_paper_s_rule_picks_what_moves"]),
+        ({}, False, [0.0], ["different_priorities_are_shed_in_order"]),
+        ({}, True, [0.5, 0.5], ["mean_error_at_most_0.4_pct"]),
+        ({}, True, [-3.0, 3.0], ["p90_error_at_most_2.8_pct"]),
+        ({}, True, [], ["mean_error_at_most_0.4_pct", "p90_error_at_most_2.8_pct"]),
+    ],
+)
+def test_thesis(
+    bench: Any, capsys: pytest.CaptureFixture[str], same: dict[str, Any], ordered: bool, errors: list[float], missed: list[str]
+) -> None:
+    code = bench("thesis").conclude(same={**SAME, **same}, different={"in_order": ordered}, errors=errors)
+    assert code == (1 if missed else 0)
+    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+
+
+@pytest.mark.parametrize(
+    ("more_points", "unmoved", "more_drives", "still", "ordered"),
+    [
+        ([1.0, 0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [0.9, 1.0, 1.0], True),
+        ([1.0, 0.5, 0.5], [1.0, 0.9, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
+        ([1.0, 0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0], False),
+        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
+        ([0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
+    ],
+    ids=["in order", "the other one too", "gave way no further", "did not give way", "too few"],
+)
+def test_thesis_order(
+    bench: Any, more_points: list[float], unmoved: list[float], more_drives: list[float], still: list[float], ordered: bool
+) -> None:
+    assert bench("thesis").in_order(more_points, unmoved, more_drives, still) is ordered
+
+
+def test_the_pipelines_of_the_thesis_are_valid(bench: Any) -> None:
+    from spillway.topology import check_text
+
+    thesis = bench("thesis")
+    for text in (thesis.DRIVES, thesis.POINTS):
+        pipeline, problems = check_text(text)
+        assert pipeline is not None, problems
+
+
+def test_injected_events_are_counted_over_phases(bench: Any) -> None:
+    from spillway.demo.line import Playing
+    from spillway.inject.scenario import parse
+
+    thesis = bench("thesis")
+    slow, fast = (parse(f"name: a\nduration: 60s\ntopics: {{t: {{events: points, rate: {rate}}}}}") for rate in (10, 100))
+    load = thesis.Load(None, [Playing(scenario=slow, began=1000.0, ended_at=1010.0), Playing(scenario=fast, began=1011.0)])
+    assert load.injected("t", 1005.0, 1012.0) == 50 + 100
+    assert thesis.errors_pct(load, [(1005.0, 1015.0, "t", 49.5), (0.0, 10.0, "t", 1.0)]) == [
+        pytest.approx(100 * (49.5 - 45) / 45)
+    ]

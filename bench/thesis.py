@@ -1,0 +1,358 @@
+"""Scenarios 1, 2 and 3 of the thesis "Stream Economics" (sections 5.5 to 5.7), shortened, on real Spark applications.
+
+1. Taxi drives, all on node n1, both queries of one priority with floors 0.4 and 0.6. More arrives than n1 carries: both are shed
+   and neither is at its floor. Then more than the floors leave room for: instances are re-scheduled to n2, those that the rule of
+   the paper picks.
+2. K-nearest neighbours join on the other node, with a lower priority. Their load grows: only they are shed. The load of the
+   drives grows: the points give way to the query of the drives beside them.
+3. In every window, the estimated arrival rate of each topic against what was injected in it.
+
+Airflow does not run: threads do what its tasks do, by the same functions, so that two cores have room for five applications.
+
+    make bench NAME=thesis
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from _common import exit_code, fail, finish, say
+from _line import Strangers, on_cluster
+from spillway.decide.qod import decide
+from spillway.demo.line import Line, LineFailed, Playing
+from spillway.embedded import Stack
+from spillway.inject.player import PlayOptions
+from spillway.inject.profiles import Constant, due
+from spillway.inject.scenario import Scenario, TopicLoad
+from spillway.model.qod import Observation
+from spillway.policy import Policy
+from spillway.store import session
+from spillway.store.decisions import Run, Stored, body_of, by_id, span
+
+CYCLE_S, WARM_BATCHES = 10.0, 3
+CLEAR = 0.02
+"""Accuracies closer than this are the same."""
+GOAL_MEAN_PCT, GOAL_P90_PCT = 0.4, 2.8
+TRIP = """service string not null, pickup_at timestamp not null, dropoff_at timestamp,
+      pickup_zone int not null, dropoff_zone int not null, passengers int,
+      distance_km double not null, fare double not null, tip double, total double not null"""
+DRIVES = f"""
+pipeline: drives
+trigger: 3s
+batch_target: 4s
+operators:
+  union:
+    function: spark_jobs.operators.taxi:union
+    schema: >-
+      tpep_pickup_datetime timestamp, tpep_dropoff_datetime timestamp,
+      lpep_pickup_datetime timestamp, lpep_dropoff_datetime timestamp,
+      passenger_count int, trip_distance double not null,
+      PULocationID int not null, DOLocationID int not null,
+      fare_amount double not null, tip_amount double, total_amount double not null
+    key: pickup_zone
+    buckets: 2
+  first:
+    function: spark_jobs.operators.taxi:heavy
+    schema: >-
+      {TRIP}
+    key: pickup_zone
+    buckets: 2
+    args: {{work: 400}}
+    query: {{priority: 5, min_accuracy: 0.4}}
+  second:
+    function: spark_jobs.operators.taxi:heavy
+    schema: >-
+      {TRIP}
+    key: pickup_zone
+    buckets: 1
+    args: {{work: 600}}
+    query: {{priority: 5, min_accuracy: 0.6}}
+edges:
+  - {{topic: drives.yellow, to: union, partitions: 1}}
+  - {{topic: drives.green, to: union, partitions: 1}}
+  - {{from: union, to: first, partitions: 2}}
+  - {{from: union, to: second, partitions: 1}}
+applications:
+  union: {{operators: [union], node: n1, executors: 1}}
+  first: {{operators: [first], node: n1, executors: 2}}
+  second: {{operators: [second], node: n1, executors: 1}}
+"""
+POINTS = """
+pipeline: points
+trigger: 3s
+batch_target: 4s
+operators:
+  classify:
+    function: spark_jobs.operators.knn:classify
+    schema: x double not null, y double not null, z double not null
+    buckets: 1
+    args: {k: 5, points: 20000, classes: 4, seed: 7}
+    query: {priority: 1, min_accuracy: 0.05}
+edges:
+  - {topic: points.in, to: classify, partitions: 1}
+applications:
+  classify: {operators: [classify], node: n2, executors: 1}
+"""
+CALM, SHED, TOO_MUCH = 30.0, 90.0, 200.0
+"""Drives per second: no one is shed; both are, above their floors; the floors do not fit on one node."""
+FEW, MANY = 40.0, 500.0
+"""Points per second."""
+
+
+@dataclass(slots=True)
+class Load:
+    """What is injected, and what was."""
+
+    line: Line
+    played: list[Playing] = field(default_factory=list)
+
+    def set(self, drives: float, points: float = 0.0) -> None:
+        """From now on, so many events a second."""
+        self.end()
+        loads = [
+            TopicLoad(topic="drives.yellow", events="yellow", key="PULocationID", partitions=1, rate=Constant(drives * 0.6)),
+            TopicLoad(topic="drives.green", events="green", key="PULocationID", partitions=1, rate=Constant(drives * 0.4)),
+            TopicLoad(topic="points.in", events="points", partitions=1, rate=Constant(points)),
+        ]
+        scenario = Scenario(name="thesis", duration_s=3600.0, topics=tuple(loads), seed=1)
+        self.played.append(self.line.play(scenario, PlayOptions(tick_s=0.01)))
+        say(f"{drives:g} drives and {points:g} points a second")
+
+    def end(self) -> None:
+        if self.played:
+            self.played[-1].end()
+
+    def injected(self, topic: str, start: float, end: float) -> int:
+        """Events between two moments (Unix time)."""
+        return sum(sent(p, topic, end) - sent(p, topic, start) for p in self.played)
+
+
+def sent(playing: Playing, topic: str, moment: float) -> int:
+    until = min(moment, playing.ended_at or moment)
+    (rate,) = (t.rate for t in playing.scenario.topics if t.topic == topic)
+    return due(rate, max(0.0, until - playing.began))
+
+
+def stored(pipelines: Sequence[str], since: float) -> list[Stored]:
+    """The decisions on windows that began since then, in order."""
+    start, end = datetime.fromtimestamp(since, UTC), datetime.now(UTC)
+    with session("read") as connection:
+        found = [d for p in pipelines for d in span(connection, Run(policy=Policy.load()), start, end, p)]
+    return sorted((d for d in found if d.output and d.interval_start >= start), key=lambda d: d.interval_end)
+
+
+def desired(decision: Stored) -> dict[str, float]:
+    return {name: query["desired"] for name, query in (decision.output or {})["queries"].items()}
+
+
+def floors(decision: Stored) -> dict[str, float]:
+    return {name: query["floor"] for name, query in (decision.output or {})["queries"].items()}
+
+
+def together(decision: Stored) -> bool:
+    """Every query is shed, and none is at its floor."""
+    floor = floors(decision)
+    return all(floor[q] + CLEAR < accuracy < 1.0 - CLEAR for q, accuracy in desired(decision).items())
+
+
+def picked_by_the_paper(body: dict[str, Any], policy: Policy) -> set[tuple[str, int]]:
+    """Instances that the papers' literal cycle re-schedules on what a decision saw."""
+    return {(m.operator, m.instance) for m in decide(Observation.from_json(body), policy, paper=True).moves}
+
+
+def until(what: Callable[[], Any], limit_s: float, otherwise: str) -> Any:
+    deadline = time.monotonic() + limit_s
+    while not (found := what()):
+        if time.monotonic() > deadline:
+            raise LineFailed(f"After {limit_s:.0f} s {otherwise}.")
+        time.sleep(1.0)
+    return found
+
+
+def watch(drives: Line, cycles: float) -> None:
+    """Lets some cycles pass."""
+    end = time.monotonic() + cycles * CYCLE_S
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(5.0, left))
+        say(drives.look())
+
+
+def errors_pct(load: Load, observed: Sequence[tuple[float, float, str, float]]) -> list[float]:
+    """Signed errors of the estimated rates: (start, end, topic, rows per second) against what was injected."""
+    found = []
+    for start, end, topic, rate in observed:
+        true = load.injected(topic, start, end) / (end - start)
+        if true > 0:
+            found.append(100 * (rate - true) / true)
+    return found
+
+
+def estimates(since: float) -> list[tuple[float, float, str, float]]:
+    """The arrival rate of every external topic in every window."""
+    found: dict[tuple[float, str], tuple[float, float, str, float]] = {}
+    for decision in stored(("drives", "points"), since):
+        with session("read") as connection:
+            body = body_of(connection, decision.observation) if decision.observation is not None else None
+        start, end = decision.interval_start.timestamp(), decision.interval_end.timestamp()
+        for edge in (body or {}).get("edges", ()):
+            if edge.get("from") is None and edge.get("out_rate") is not None:
+                found[end, edge["topic"]] = (start, end, edge["topic"], edge["out_rate"])
+    return list(found.values())
+
+
+def same_priority(drives: Line, load: Load, policy: Policy) -> dict[str, Any]:
+    """Scenario 1."""
+    since = time.time()
+    load.set(SHED)
+    watch(drives, 6)
+    shed = [d for d in stored(("drives",), since) if min(desired(d).values()) < 1.0 - CLEAR]
+    say(f"shed: {[{q: round(a, 2) for q, a in desired(d).items()} for d in shed]}")
+    since = time.time()
+    load.set(TOO_MUCH)
+    request = until(lambda: drives.rows("demo_moves"), 10 * CYCLE_S, "nothing was re-scheduled: see `spillway why`")[0]
+    with session("read") as connection:
+        decision = by_id(connection, request["decision"])
+        assert decision is not None and decision.observation is not None and decision.output is not None
+        body = body_of(connection, decision.observation) or {}
+    moved = {(f"drives/{m['operator']}", m["instance"]) for m in decision.output["moves"]}
+    paper = picked_by_the_paper(body, policy)
+    say(f"moves {sorted(moved)}, the paper's rule picks {sorted(paper)}; {request['application']} goes to {request['target']}")
+    load.set(CALM)
+    until(lambda: drives.rows("demo_moves")[0]["state"] in ("warming", "done"), 120, "the re-scheduled application did not run")
+    return {
+        "shed_decisions": len(shed),
+        "together": bool(shed) and all(together(d) for d in shed[1:] or shed),
+        "accuracies": [{q: round(a, 3) for q, a in desired(d).items()} for d in shed],
+        "moved": sorted(f"{operator}.{instance}" for operator, instance in moved),
+        "picked_by_the_paper": sorted(f"{operator}.{instance}" for operator, instance in paper),
+        "application": request["application"],
+        "from": request["source"],
+        "to": request["target"],
+    }
+
+
+def different_priorities(drives: Line, points: Line, load: Load, beside: str) -> dict[str, Any]:
+    """Scenario 2; `beside` is the query of the drives that shares its node with the points."""
+    load.set(CALM, FEW)
+    points.start("apply")
+    until(lambda: _ran(points) >= WARM_BATCHES, 90, "the points did not warm up")
+    watch(drives, 2)
+    since = time.time()
+    load.set(CALM, MANY)  # (B)
+    watch(drives, 5)
+    of_points, of_drives = stored(("points",), since), stored(("drives",), since)
+    more_points = [desired(d)["classify"] for d in of_points]
+    unmoved = [desired(d)[beside] for d in of_drives]
+    since = time.time()
+    load.set(SHED, MANY)  # (C)
+    watch(drives, 5)
+    more_drives = [desired(d)["classify"] for d in stored(("points",), since)]
+    still = [desired(d)[beside] for d in stored(("drives",), since)]
+    say(f"(B) points {_rounded(more_points)}, {beside} {_rounded(unmoved)}")
+    say(f"(C) points {_rounded(more_drives)}, {beside} {_rounded(still)}")
+    return {
+        "beside": beside,
+        "points_when_points_grow": _rounded(more_points),
+        "drives_when_points_grow": _rounded(unmoved),
+        "points_when_drives_grow": _rounded(more_drives),
+        "drives_when_drives_grow": _rounded(still),
+        "in_order": in_order(more_points, unmoved, more_drives, still),
+    }
+
+
+def in_order(
+    more_points: Sequence[float], unmoved: Sequence[float], more_drives: Sequence[float], still: Sequence[float]
+) -> bool:
+    """Only the less important one gives way: to its own load, and further to the other's. The first window is mixed."""
+    if min(map(len, (more_points, unmoved, more_drives, still))) < 3:
+        return False
+    whole = all(a >= 1.0 - CLEAR for a in (*unmoved[1:], *still[1:]))
+    return whole and min(more_points) < 1.0 - CLEAR and min(more_drives) < min(more_points) - CLEAR
+
+
+def _ran(line: Line) -> int:
+    return sum(r["batches"] for r in line.rows("demo_batches", since=datetime.now(UTC) - timedelta(minutes=10)))
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [round(v, 3) for v in values]
+
+
+def conclude(*, same: Mapping[str, Any], different: Mapping[str, Any], errors: Sequence[float], **more: Any) -> int:
+    mean = statistics.mean(errors) if errors else None
+    size = sorted(abs(e) for e in errors)
+    p90 = size[min(len(size) - 1, int(0.9 * len(size)))] if size else None
+    goals = {
+        "one_priority_is_shed_together": bool(same["together"]),
+        "the_paper_s_rule_picks_what_moves": bool(same["moved"]) and same["moved"] == same["picked_by_the_paper"],
+        "different_priorities_are_shed_in_order": bool(different["in_order"]),
+        f"mean_error_at_most_{GOAL_MEAN_PCT:g}_pct": mean is not None and abs(mean) <= GOAL_MEAN_PCT,
+        f"p90_error_at_most_{GOAL_P90_PCT:g}_pct": p90 is not None and p90 <= GOAL_P90_PCT,
+    }
+    finish(
+        "thesis",
+        {
+            "scenario_1": same,
+            "scenario_2": different,
+            "scenario_3": {
+                "windows_and_topics": len(errors),
+                "mean_error_pct": None if mean is None else round(mean, 3),
+                "mean_absolute_error_pct": round(statistics.mean(size), 3) if size else None,
+                "p90_error_pct": None if p90 is None else round(p90, 3),
+            },
+            **more,
+            "goals": goals,
+        },
+    )
+    return exit_code(goals)
+
+
+def main(argv: list[str] | None = None) -> int:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
+    try:
+        with on_cluster(qod_cycle_s=CYCLE_S, qod_warm_up_s=20.0, batch_rows_first=500) as (stack, policy):
+            return run(stack, policy)
+    except LineFailed as error:
+        return fail(str(error))
+
+
+def run(stack: Stack, policy: Policy) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        lines = []
+        for name, text in (("drives", DRIVES), ("points", POINTS)):
+            file = Path(folder) / f"{name}.yaml"
+            file.write_text(text, encoding="utf-8")
+            lines.append(Line(file, stack.env["SPILLWAY_KAFKA"], say, "bench"))
+    drives, points = lines
+    load, strangers = Load(drives), Strangers(stack)
+    load.set(CALM)
+    try:
+        drives.start("apply")
+        until(lambda: _ran(drives) >= 3 * WARM_BATCHES, 120, "the drives did not warm up")
+        began = time.time()
+        same = same_priority(drives, load, policy)
+        different = different_priorities(drives, points, load, same["application"])
+    finally:
+        load.end()
+    errors = errors_pct(load, estimates(began))
+    return conclude(
+        same=same,
+        different=different,
+        errors=errors,
+        cycle_s=policy.qod_cycle_s,
+        airflow=False,
+        strangers_cpu_pct=strangers.cpu_pct(),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
