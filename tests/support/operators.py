@@ -9,6 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from spark_jobs import estimate
+from spark_jobs.operators.carry import carry
+
 
 def slow_pass(df: DataFrame, pause_s: float = 0.02) -> DataFrame:
     """Every row as it is, with a pause per Arrow batch, so that the sink's transaction is open most of the time."""
@@ -25,6 +28,30 @@ def slow_pass(df: DataFrame, pause_s: float = 0.02) -> DataFrame:
 def plain_pass(df: DataFrame) -> DataFrame:
     """Every row as it is, without `_src`: the sink has to shuffle by key."""
     return df.select("n", "key", "lineage")
+
+
+def hand_on(df: DataFrame) -> DataFrame:
+    """Every row as it is, with its origin and its weight."""
+    return df.select(*carry(df), "n", "x", "at")
+
+
+def weighed(df: DataFrame) -> DataFrame:
+    """Per minute of `at`: the sum of `x` and the count with their bars, and the weights they were made of."""
+    return (
+        df.groupBy(F.window("at", "1 minute").alias("w"))
+        .agg(
+            estimate.weighted_sum("x").alias("total"),
+            estimate.sum_error("x").alias("total_error"),
+            estimate.weighted_count().alias("events"),
+            estimate.count_error().alias("events_error"),
+            F.count(F.lit(1)).alias("rows"),
+            F.min("weight").alias("least"),
+            F.max("weight").alias("most"),
+        )
+        .select(
+            F.unix_seconds("w.start").alias("window"), "total", "total_error", "events", "events_error", "rows", "least", "most"
+        )
+    )
 
 
 def tally(df: DataFrame) -> DataFrame:
