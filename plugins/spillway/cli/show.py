@@ -120,7 +120,7 @@ def _operator_row(operator: Operator) -> tuple[str, ...]:
     return (
         operator.name,
         operator.function,
-        operator.kind,
+        operator.kind + (", weighted" if operator.weight else ""),
         str(operator.buckets),
         f"{p.start} ({p.min} to {p.max})",
         str(query.priority) if query else "",
