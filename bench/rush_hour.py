@@ -5,7 +5,7 @@ scaled to twice what it carried. Then it is played in mode `apply`, where the DA
 in mode `off`, to the end of the rush: that run leaves a backlog behind, so it comes second.
 
     make bench NAME=rush_hour
-    make bench NAME=rush_hour ARGS="--figure rush_hour.png --overload 2"
+    make bench NAME=rush_hour ARGS="--overload 2.5 --set cpu_model=affine"
 
 Lag is what the planning of a batch left behind in Kafka, in seconds of what the injector sent at that moment. That it grows
 without control is judged by all that waits, with the rows the batch takes.
@@ -156,11 +156,15 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figure", type=Path, default=Path("rush_hour.png"), help="where the figure goes")
     parser.add_argument("--overload", type=float, default=2.0, help="rush as a multiple of what the heavy query carries")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of the policy, such as cpu_model=affine"
+    )
     args = parser.parse_args(argv)
     scenario = replace(load(REPO / "scenarios" / "rush_hour.yaml"), pipelines=())
     within = course.rush(scenario)
     try:
-        with on_airflow(REPO / "pipelines" / "taxi.yaml") as (stack, line, policy):
+        tunables = dict(field.split("=", 1) for field in args.set)
+        with on_airflow(REPO / "pipelines" / "taxi.yaml", **tunables) as (stack, line, policy):
             return run(stack, line, policy, scenario, within, args)
     except LineFailed as error:
         return fail(str(error))
@@ -187,6 +191,7 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, within: Rush
         with_it=under_control(first, line.pipeline, within, policy.qod_cycle_s),
         without=uncontrolled(second, within, policy.qod_cycle_s),
         held=first.held and second.held,
+        policy=dict(field.split("=", 1) for field in args.set),
         airflow=True,
         strangers_cpu_pct=others,
         figure=str(args.figure),
