@@ -19,13 +19,18 @@ class Oracle:
         self.operators = {o.name: o for o in observation.operators}
         self.into = {name: [e for e in observation.edges if e.consumer == name] for name in self.operators}
         self.out_of = {name: [e for e in observation.edges if e.producer == name] for name in self.operators}
+        self._below: dict[str, set[str]] = {}
+        self._current: dict[str, float] = {}
 
     @cached_property
     def queries(self) -> list[str]:
         return [name for name in self.operators if not self.out_of[name]]
 
     def below(self, name: str) -> set[str]:
-        return {name} if not self.out_of[name] else set().union(*(self.below(e.consumer) for e in self.out_of[name]))
+        if name not in self._below:
+            further = (self.below(e.consumer) for e in self.out_of[name])
+            self._below[name] = set().union(*further) if self.out_of[name] else {name}
+        return self._below[name]
 
     def above(self, query: str) -> list[str]:
         return [name for name in self.operators if query in self.below(name)]
@@ -42,9 +47,11 @@ class Oracle:
         return (sum(e.out_rate or 0.0 for e in self.into[name]) + lag) / len(self.operators[name].instances)
 
     def current(self, name: str) -> float:
-        asked = self.demand(name)
-        local = min(1.0, min(i.in_rate or 0.0 for i in self.operators[name].instances) / asked) if asked else 1.0
-        return local * min((self.current(e.producer) for e in self.into[name] if e.producer), default=1.0)
+        if name not in self._current:
+            asked = self.demand(name)
+            local = min(1.0, min(i.in_rate or 0.0 for i in self.operators[name].instances) / asked) if asked else 1.0
+            self._current[name] = local * min((self.current(e.producer) for e in self.into[name] if e.producer), default=1.0)
+        return self._current[name]
 
     def cpu(self, name: str, accuracy: Mapping[str, float]) -> float:
         """Of one instance, when every operator has its accuracy."""

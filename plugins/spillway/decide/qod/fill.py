@@ -65,7 +65,7 @@ def fill(world: World, uses: Uses, capacity: Floats, start: Floats, most: Floats
             continue
         query = entries.query[full]
         accuracy[query] = reached[full]
-        limit[query] = entries.resource[entries.resource_of[full]]
+        limit[query[::-1]] = entries.resource[entries.resource_of[full]][::-1]  # of several the first, a node before a core
         rising[query] = False
         entries = entries.settled(accuracy, rising).crowded(rising, most)
     accuracy[rising] = most[rising]
@@ -180,7 +180,7 @@ def _fullest(entries: _Entries, start: Floats, most: Floats, pace: Floats) -> Fl
     below, above = bend[fits], bend[bursts]
     used_below = used(below)
     steep = np.maximum(used(above) - used_below, ROUNDING)
-    return below + (above - below) * np.clip((room - used_below) / steep, 0.0, 1.0)
+    return below + (above - below) * np.clip((entries.room - used_below) / steep, 0.0, 1.0)
 
 
 def _steps(ordered: Ints) -> Flags:

@@ -71,7 +71,7 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
         if (left := target - sum(c.required for c, _ in placed)) > SLIVER:
             short[source] = left
     if short:
-        elsewhere, missing = repack(size, home, np.where(usable, available, -np.inf))
+        elsewhere, missing = repack(size, world.node_of, np.where(usable, available, -np.inf), seed=seed)
         if not missing.any():
             home, short = elsewhere, {}
     moves = tuple(
@@ -121,19 +121,15 @@ def addition(world: World, required: Floats, available: Floats, rank: Floats, pl
     """The smallest addition of CPU, by node, after which `relieve` makes every floor fit.
 
     What the nodes are short of always suffices. It may take less to add it elsewhere, where an instance then has room to go to;
-    the least of all placements the search comes to is taken if `relieve` finds its way there.
+    the least a search over placements comes to is taken if `relieve` finds its way there.
     """
     usable = ~warming(world) & ~np.isnan(world.node_cpu)
     size = required[world.operator_of]
-    home = world.node_of.copy()
-    for move in plan.moves:
-        home[move.instance] = move.target
-    short = [repack(size, begin, np.where(usable, available, -np.inf))[1] for begin in (home, world.node_of)]
-    for missing in sorted(short, key=lambda m: float(m.sum())):
-        if missing.sum() < sum(plan.short.values()) - SLIVER:
-            more = available + np.where(missing > SLIVER, missing + SLIVER, 0.0)
-            if not relieve(world, required, more, rank, seed=seed).short:
-                return {n: float(missing[n]) for n in np.flatnonzero(missing > SLIVER).tolist()}
+    missing = repack(size, world.node_of, np.where(usable, available, -np.inf), seed=seed)[1]
+    if missing.sum() < sum(plan.short.values()) - SLIVER:
+        more = available + np.where(missing > SLIVER, missing + SLIVER, 0.0)
+        if not relieve(world, required, more, rank, seed=seed).short:
+            return {n: float(missing[n]) for n in np.flatnonzero(missing > SLIVER).tolist()}
     return dict(plan.short)
 
 

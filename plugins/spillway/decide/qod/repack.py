@@ -1,10 +1,14 @@
 """When the papers' choice of what to move has nowhere to go: look for another placement of the floors, or how little is missing.
 
-The floors of instances on nodes are items in bins. The search starts from where everything is and, as long as that lowers what
-the nodes are short of in sum, moves an item off the node that is shortest of all, or exchanges it for a smaller one.
+The floors of instances on nodes are items in bins. A search starts from where everything is and, as long as that lowers what the
+nodes are short of in sum, moves an item off the node that is shortest of all, or exchanges it for a smaller one. That can get
+stuck, so in worlds small enough it also starts from packings of all items into the tightest bin, the largest first and in random
+orders.
 """
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 
@@ -12,19 +16,69 @@ from spillway.decide.qod.world import Flags, Floats, Ints, total
 
 SLIVER = 1e-9
 MOST_STEPS = 200
+MOST_PACKED = 500
+RESTARTS = 12
 MOST_PARTNERS = 5_000
 """Exchanges are tried with so many items only: those on the nodes with the most room."""
 
 
-def repack(size: Floats, home: Ints, capacity: Floats) -> tuple[Ints, Floats]:
-    """A new home for every item, and what every node is still short of. A capacity of −∞ takes nothing and gives nothing.
+def repack(size: Floats, home: Ints, capacity: Floats, *, seed: int = 0) -> tuple[Ints, Floats]:
+    """A new home for every item, and what every node is still short of; as little as was found, with as few moves as it takes.
+
+    A capacity of −∞ takes nothing and gives nothing.
 
     A node of 100 holds 60 and 50, another one 30 and has room for 40; no item fits there, but 60 and 30 can change places:
 
-    >>> home, short = repack(np.array([60.0, 50.0, 30.0]), np.array([0, 0, 1]), np.array([100.0, 70.0]))
-    >>> home.tolist(), short.tolist()
+    >>> new, short = repack(np.array([60.0, 50.0, 30.0]), np.array([0, 0, 1]), np.array([100.0, 70.0]))
+    >>> new.tolist(), short.tolist()
     ([1, 0, 0], [0.0, 0.0])
     """
+    best, short = improve(size, home, capacity)
+    free = np.flatnonzero(~np.isneginf(capacity[home]))
+    if len(free) > MOST_PACKED:
+        return best, short
+    rng = random.Random(seed)
+    orders = [sorted(free.tolist(), key=lambda i: -size[i]), *(rng.sample(free.tolist(), len(free)) for _ in range(RESTARTS))]
+    for order in orders:
+        if not short.any():
+            break
+        other, left = improve(size, _packed(size, home, capacity, order), capacity)
+        if left.sum() < short.sum() - SLIVER:
+            best, short = other, left
+    return _undone(size, home, best, capacity + short), short
+
+
+def _packed(size: Floats, home: Ints, capacity: Floats, order: list[int]) -> Ints:
+    """Item after item into the bin it fills best, or where it overflows least."""
+    result, room = home.copy(), np.where(np.isneginf(capacity), -np.inf, capacity)
+    for item in order:
+        left = room - size[item]
+        fits = left >= -SLIVER
+        to = int(np.argmin(np.where(fits, left, np.inf)) if fits.any() else np.argmax(left))
+        result[item] = to
+        room[to] -= size[item]
+    return result
+
+
+def _undone(size: Floats, home: Ints, new: Ints, capacity: Floats) -> Ints:
+    """The same packing with fewer moves: what has room at home stays, and of two items alike the one that is there already."""
+    new, moved = new.copy(), True
+    while moved:
+        moved = False
+        room = capacity - total(new, size, len(capacity))
+        for item in np.flatnonzero(new != home).tolist():
+            alike = np.flatnonzero((new == home[item]) & (home != home[item]) & (np.abs(size - size[item]) < SLIVER))
+            if room[home[item]] >= size[item] - SLIVER:
+                room[new[item]] += size[item]
+                room[home[item]] -= size[item]
+                new[item], moved = home[item], True
+            elif len(alike):
+                new[alike[0]], new[item], moved = new[item], home[item], True
+    return new
+
+
+def improve(size: Floats, home: Ints, capacity: Floats) -> tuple[Ints, Floats]:
+    """Step by step from one packing, to one that no single step makes better."""
     home = home.copy()
     fixed = np.isneginf(capacity)
     over = np.where(fixed, -np.inf, total(home, size, len(capacity)) - np.where(fixed, 0.0, capacity))

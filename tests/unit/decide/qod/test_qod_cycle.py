@@ -1,0 +1,389 @@
+"""What the papers leave open: backlog, flapping, missing and stale metrics, warm-up, infeasible floors, moves; and the words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from spillway.decide.qod import decide
+from spillway.decide.qod.examples import chain_observation
+from spillway.model.qod import Decision, Edge, Instance, Node, Observation, Operator, Previous, Reason
+from spillway.policy import Policy
+
+from tests.support.qod_lp import cores_missing
+from tests.support.qod_oracle import Oracle
+from tests.support.qod_worlds import with_cores, world
+
+
+def query(
+    name: str, *, node: str = "n1", cpu: float = 50.0, done: float = 1.0, priority: int = 1, floor: float = 0.0, count: int = 1,
+    warming: bool = False,
+) -> Operator:  # fmt: skip
+    """A source that is a query, of 100 rows per second, `cpu` for the share `done` of them in each instance."""
+    instance = Instance(node=node, in_rate=100.0 * done / count, cpu=cpu, warming=warming)
+    return Operator(name=name, instances=(instance,) * count, priority=priority, min_accuracy=floor)
+
+
+def seen(*operators: Operator, cores: dict[str, float] | None = None, lag: float | None = 0.0) -> Observation:
+    nodes = cores or {"n1": 1.0}
+    used = {n: sum(i.cpu or 0.0 for o in operators for i in o.instances if i.node == n) for n in nodes}
+    return Observation(
+        nodes=tuple(Node(name=n, cores=c, cpu=used[n]) for n, c in nodes.items()),
+        operators=operators,
+        edges=tuple(Edge(producer=None, topic=f"to_{o.name}", consumer=o.name, out_rate=100.0, lag=lag) for o in operators),
+    )
+
+
+def again(observation: Observation, decision: Decision) -> Observation:
+    return replace(observation, previous=decision.remember)
+
+
+# distribution
+
+
+def test_equal_priorities_get_equal_cpu_and_the_light_one_is_satisfied() -> None:
+    """Algorithm 3 by hand: 20 and 160 on one core; the light one takes its 20, the heavy one the other 80."""
+    decision = decide(seen(query("light", cpu=20.0), query("heavy", cpu=80.0, done=0.5)), Policy())
+    assert decision.queries["light"].desired == 1.0
+    assert decision.queries["heavy"].desired == pytest.approx(0.5)
+
+
+def test_an_instance_has_one_core_whatever_the_node_has() -> None:
+    decision = decide(seen(query("heavy", cpu=100.0, done=0.4), cores={"n1": 8.0}), Policy())
+    assert decision.queries["heavy"].desired == pytest.approx(0.4)
+    assert decision.edges[0].code is Reason.CORE_BOUND
+    assert decision.edges[0].reason == "keeps 40 %: an instance of heavy would need 250 % of a core and has one core"
+
+
+def test_nothing_is_shed_when_there_is_room() -> None:
+    decision = decide(seen(query("light", cpu=20.0)), Policy())
+    (edge,) = decision.edges
+    assert (edge.keep, edge.published, edge.code) == (1.0, False, Reason.NOTHING_TO_SHED)
+    assert decision.expected.cpu == {"n1": pytest.approx(20.0)}
+
+
+def test_a_query_without_promise_has_the_defaults_of_a_topology() -> None:
+    decision = decide(seen(replace(query("plain"), priority=None, min_accuracy=None)), Policy())
+    assert (decision.queries["plain"].priority, decision.queries["plain"].floor) == (1, 0.0)
+
+
+def test_what_nothing_flows_through_keeps_everything() -> None:
+    quiet = seen(query("quiet", cpu=0.0, done=0.0))
+    quiet = replace(quiet, edges=tuple(replace(e, out_rate=0.0) for e in quiet.edges))
+    assert decide(quiet, Policy()).keep("to_quiet:quiet") == 1.0
+
+
+def test_a_stalled_query_bets_on_one_core() -> None:
+    """Nothing gets through: its floor reserves a whole core; without a floor half a core is half the way."""
+    decision = decide(seen(query("other", cpu=50.0, priority=2), query("stalled", cpu=0.0, done=0.0)), Policy())
+    assert decision.queries["stalled"].desired == pytest.approx(0.5)
+    tight = seen(query("other", cpu=50.0, floor=0.8), query("stalled", cpu=0.0, done=0.0, priority=2, floor=0.1))
+    decision = decide(tight, Policy())
+    assert not decision.feasible and decision.infeasible is not None
+    assert (decision.infeasible.queries, decision.infeasible.cores_needed) == (("other",), 0.4)
+
+
+# backlog
+
+
+def test_a_backlog_raises_the_demand() -> None:
+    """600 rows that wait, spread over 30 s, make 120 rows per second of 100."""
+    full = query("full", cpu=100.0)
+    assert decide(seen(full), Policy()).queries["full"].desired == 1.0
+    assert decide(seen(full, lag=600.0), Policy()).queries["full"].desired == pytest.approx(1.0 / 1.2)
+    assert decide(seen(full, lag=600.0), Policy(qod_drain_horizon_s=60.0)).queries["full"].desired == pytest.approx(1.0 / 1.1)
+
+
+def test_the_batch_in_flight_is_no_backlog() -> None:
+    policy = Policy(qod_lag_ignored_s=2.0)
+    assert decide(seen(query("full", cpu=100.0), lag=200.0), policy).queries["full"].desired == 1.0
+    assert decide(seen(query("full", cpu=100.0), lag=800.0), policy).queries["full"].desired == pytest.approx(1.0 / 1.2)
+
+
+def test_the_backlog_of_an_inner_edge_counts_too() -> None:
+    inner = chain_observation()
+    lagging = replace(inner, edges=(inner.edges[0], replace(inner.edges[1], lag=3000.0)))
+    assert decide(lagging, Policy()).queries["bill"].desired < decide(inner, Policy()).queries["bill"].desired
+
+
+def test_an_unknown_lag_lets_a_keep_fall_but_not_rise() -> None:
+    heavy = seen(query("heavy", cpu=100.0, done=0.5), lag=None)
+    lowered = decide(heavy, Policy())
+    assert lowered.missing == ("edges.to_heavy:heavy.lag",)
+    assert lowered.keep("to_heavy:heavy") == pytest.approx(0.5)
+    light = replace(seen(query("heavy", cpu=20.0, done=0.5), lag=None), previous=lowered.remember)
+    for _ in range(4):
+        decision = decide(light, Policy())
+        light = again(light, decision)
+        assert decision.keep("to_heavy:heavy") == pytest.approx(0.5)
+    assert decision.edges[0].code is Reason.LAG_UNKNOWN
+    known = replace(light, edges=tuple(replace(e, lag=0.0) for e in light.edges))
+    assert decide(known, Policy()).keep("to_heavy:heavy") == pytest.approx(0.6)
+
+
+# flapping
+
+
+def test_lowering_is_immediate_raising_waits_and_goes_in_steps() -> None:
+    rush, calm = seen(query("q", cpu=100.0, done=0.5)), seen(query("q", cpu=50.0))
+    decision = decide(rush, Policy())
+    keeps, codes = [decision.keep("to_q:q")], [decision.edges[0].code]
+    for _ in range(7):
+        decision = decide(again(calm, decision), Policy())
+        keeps.append(decision.keep("to_q:q"))
+        codes.append(decision.edges[0].code)
+    assert keeps == pytest.approx([0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0])
+    assert codes[:3] == [Reason.CPU_BOUND, Reason.RAISE_WAITS, Reason.RAISE_LIMITED]
+    assert codes[-1] is Reason.NOTHING_TO_SHED
+
+
+def test_the_count_starts_anew_when_more_is_no_longer_possible() -> None:
+    rush, calm = seen(query("q", cpu=100.0, done=0.5)), seen(query("q", cpu=50.0))
+    decision = decide(rush, Policy())
+    for observation in (calm, rush, calm):
+        decision = decide(again(observation, decision), Policy())
+        assert decision.keep("to_q:q") == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("done", "published"), [(0.485, False), (0.515, False), (0.47, True)])
+def test_small_changes_are_not_published(done: float, published: bool) -> None:
+    before = Previous(keeps={"to_q:q": 0.5})
+    decision = decide(replace(seen(query("q", cpu=100.0, done=done)), previous=before), Policy())
+    assert decision.edges[0].published is published
+    assert decision.keep("to_q:q") == pytest.approx(done if published else 0.5)
+
+
+def test_a_floor_is_not_waited_for() -> None:
+    calm = replace(seen(query("q", cpu=50.0, floor=0.6)), previous=Previous(keeps={"to_q:q": 0.1}))
+    assert decide(calm, Policy()).keep("to_q:q") == pytest.approx(0.6)
+
+
+def test_the_keep_in_force_counts_when_nothing_is_remembered() -> None:
+    calm = seen(query("q", cpu=50.0))
+    calm = replace(calm, edges=tuple(replace(e, keep=0.4) for e in calm.edges))
+    decision = decide(calm, Policy())
+    assert (decision.keep("to_q:q"), decision.remember.raise_ready) == (0.4, {"q": 1})
+
+
+# missing and stale
+
+
+def test_stale_metrics_hold_the_last_decision() -> None:
+    old = replace(seen(query("q", cpu=100.0, done=0.5)), previous=Previous(keeps={"to_q:q": 0.8}), age_s=46.0, cycle_s=15.0)
+    decision = decide(old, Policy())
+    assert decision.held == "METRICS_STALE"
+    (edge,) = decision.edges
+    assert (edge.keep, edge.published, edge.code) == (0.8, False, Reason.METRICS_STALE)
+    assert edge.reason == "METRICS_STALE: metrics are 46 s old, more than 3 cycles of 15 s, so the last keep of 0.8 stays"
+    assert decision.remember.keeps == {"to_q:q": 0.8}
+    assert decide(replace(old, age_s=45.0), Policy()).held is None
+    assert decide(replace(old, age_s=46.0, cycle_s=None), Policy(qod_cycle_s=16.0)).held is None
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("operators.q.instances[0].cpu", {"cpu": None}),
+        ("operators.q.instances[0].in_rate", {"in_rate": None}),
+    ],
+)
+def test_a_missing_metric_holds_its_pipeline_and_no_other(field: str, change: dict[str, None]) -> None:
+    holed = seen(query("q", cpu=100.0, done=0.5), query("other", node="n2", cpu=100.0, done=0.5), cores={"n1": 1.0, "n2": 1.0})
+    q, other = holed.operators
+    holed = replace(holed, operators=(replace(q, instances=(replace(q.instances[0], **change),)), other))
+    decision = decide(holed, Policy())
+    assert decision.missing == (field,)
+    assert decision.held is None
+    assert [(e.keep, e.code) for e in decision.edges] == [(1.0, Reason.METRICS_STALE), (pytest.approx(0.5), Reason.CPU_BOUND)]
+    assert f"METRICS_STALE: {field} is missing" in decision.edges[0].reason
+
+
+def test_everything_missing_holds_everything() -> None:
+    empty = Observation.from_json(
+        {"nodes": [{"name": "n1", "cores": 1}], "operators": [{"name": "q", "instances": [{"node": "n1"}]}],
+         "edges": [{"topic": "t", "to": "q", "keep": 0.3}]}
+    )  # fmt: skip
+    decision = decide(empty, Policy())
+    assert decision.held == "METRICS_STALE"
+    assert decision.keep("t:q") == 0.3
+    assert set(decision.missing) == {
+        "operators.q.instances[0].in_rate",
+        "operators.q.instances[0].cpu",
+        "nodes.n1.cpu",
+        "edges.t:q.out_rate",
+    }
+
+
+def test_the_cpu_of_a_held_neighbour_is_not_given_away() -> None:
+    """q cannot be seen but uses 60 of the core: `other` shares the 40 that are left, not 100."""
+    holed = seen(query("q", cpu=60.0), query("other", cpu=40.0, done=0.5))
+    q, other = holed.operators
+    holed = replace(holed, operators=(replace(q, instances=(replace(q.instances[0], in_rate=None),)), other))
+    assert decide(holed, Policy()).queries["other"].desired == pytest.approx(0.5)
+
+
+def test_an_operator_without_instances_is_missing() -> None:
+    gone = seen(query("q"), query("other", cpu=20.0))
+    decision = decide(replace(gone, operators=(replace(gone.operators[0], instances=()), gone.operators[1])), Policy())
+    assert decision.missing == ("operators.q.instances",)
+    assert decision.edges[0].code is Reason.METRICS_STALE
+
+
+def test_an_empty_world_is_decided() -> None:
+    decision = decide(Observation(nodes=(), operators=(), edges=()), Policy())
+    assert (decision.feasible, decision.edges, decision.held) == (True, (), None)
+
+
+# warm-up
+
+
+def test_a_node_that_warms_up_runs_at_its_floors() -> None:
+    """A third query elsewhere is not touched."""
+    observation = seen(
+        query("new", cpu=10.0, done=0.1, floor=0.4, warming=True),
+        query("old", cpu=20.0, floor=0.3),
+        query("far", node="n2", cpu=20.0, floor=0.3),
+        cores={"n1": 4.0, "n2": 1.0},
+    )
+    decision = decide(observation, Policy())
+    assert {name: state.desired for name, state in decision.queries.items()} == {"new": 0.4, "old": 0.3, "far": 1.0}
+    assert decision.edges[1].reason == "keeps 30 %, the least old is promised, while n1 warms up"
+    assert decide(observation, Policy(), paper=True).queries["old"].desired == 0.3
+
+
+def test_a_new_instance_may_be_without_metrics() -> None:
+    observation = seen(query("new", cpu=10.0, floor=0.4, warming=True))
+    blank = Instance(node="n1", in_rate=None, cpu=None, warming=True)
+    decision = decide(replace(observation, operators=(replace(observation.operators[0], instances=(blank,)),)), Policy())
+    assert (decision.missing, decision.queries["new"].desired) == ((), 0.4)
+
+
+def test_nothing_is_moved_off_or_onto_a_warming_node() -> None:
+    tight = [query("a", cpu=60.0, floor=1.0), query("b", cpu=60.0, floor=1.0)]
+    two = {"n1": 1.0, "n2": 4.0}
+    assert decide(seen(*tight, query("c", node="n2", cpu=5.0), cores=two), Policy()).moves
+    onto = decide(seen(*tight, query("c", node="n2", cpu=5.0, warming=True), cores=two), Policy())
+    assert not onto.moves and not onto.feasible
+    off = decide(
+        seen(tight[0], replace(tight[1], instances=(replace(tight[1].instances[0], warming=True),)), cores=two), Policy()
+    )
+    assert not off.moves and off.feasible
+
+
+# moves and infeasible floors
+
+
+def test_the_lower_priority_moves_to_the_node_with_the_most_room() -> None:
+    observation = seen(
+        query("high", cpu=60.0, priority=2, floor=1.0),
+        query("low", cpu=60.0, priority=1, floor=1.0),
+        query("small", node="n2", cpu=50.0),
+        query("smaller", node="n3", cpu=20.0),
+        cores={"n1": 1.0, "n2": 2.0, "n3": 2.0},
+    )
+    decision = decide(observation, Policy())
+    (move,) = decision.moves
+    assert (move.operator, move.instance, move.source, move.target) == ("low", 0, "n1", "n3")
+    assert move.reason == (
+        "the floors on n1 need 120 % of a core and it has 100 % of a core; n3 has room for the 60 % of a core that low needs for "
+        "its floor"
+    )
+    assert decision.feasible
+
+
+def test_what_a_move_releases_is_not_handed_out_before_it_is_seen() -> None:
+    observation = seen(
+        query("high", cpu=50.0, done=0.5, priority=2, floor=0.55),
+        query("low", cpu=50.0, priority=1, floor=1.0),
+        cores={"n1": 1.0, "n2": 1.0},
+    )
+    decision = decide(observation, Policy())
+    assert [m.operator for m in decision.moves] == ["low"]
+    assert decision.queries["high"].desired == pytest.approx(0.55)
+    literal = decide(observation, Policy(), paper=True)
+    assert [m.operator for m in literal.moves] == ["low"]
+    assert literal.queries["high"].desired == pytest.approx(1.0)
+
+
+def test_infeasible_floors_are_honoured_from_the_top() -> None:
+    observation = seen(
+        query("low", cpu=30.0, done=0.5, priority=1, floor=1.0),
+        query("high", cpu=40.0, done=0.5, priority=3, floor=0.9),
+        query("middle", cpu=30.0, done=0.5, priority=2, floor=0.4),
+    )
+    decision = decide(observation, Policy())
+    assert not decision.feasible and decision.infeasible is not None
+    assert decision.infeasible.queries == ("low",)
+    assert decision.infeasible.cores_needed == pytest.approx((0.9 * 80 + 0.4 * 60 + 60 - 100) / 100)
+    assert decision.infeasible.at == {"n1": decision.infeasible.cores_needed}
+    assert decision.queries["high"].desired == pytest.approx(0.9)
+    assert decision.queries["middle"].desired == pytest.approx(0.4)
+    assert decision.queries["low"].desired == pytest.approx(4 / 60)
+    (edge, *_) = decision.edges
+    assert edge.code is Reason.BELOW_FLOOR
+    assert edge.reason == (
+        "keeps 6.667 %, INFEASIBLE: low is below its floor of 100 %: n1 has 100 % of a core for operators that would need "
+        "200 % of a core, most of it high; priority 1 gives way to high of priority 3"
+    )
+
+
+def test_a_floor_beyond_one_core_per_instance_needs_more_instances() -> None:
+    decision = decide(seen(query("heavy", cpu=100.0, done=0.5, floor=0.8), cores={"n1": 8.0}), Policy())
+    assert decision.infeasible is not None
+    assert (decision.infeasible.cores_needed, decision.infeasible.at) == (0.6, {})
+    assert decision.queries["heavy"].desired == pytest.approx(0.5)
+
+
+def test_the_addition_of_cores_fixes_it_and_is_the_smallest() -> None:
+    """Integer programming over all placements finds nothing smaller in nearly every world, and what is said always suffices."""
+    found = exact = 0
+    for seed in range(300):
+        observation = world(seed)
+        decision = decide(observation, Policy())
+        if decision.infeasible is None or sum(decision.infeasible.at.values()) < decision.infeasible.cores_needed - 1e-9:
+            continue
+        found += 1
+        more = {node: cores + 1e-5 for node, cores in decision.infeasible.at.items()}
+        assert decide(with_cores(observation, more), Policy()).feasible, seed
+        least = cores_missing(Oracle(observation))
+        assert least <= decision.infeasible.cores_needed + 1e-5, seed
+        exact += least >= decision.infeasible.cores_needed - 1e-4
+    assert found > 20 and exact >= 0.95 * found
+
+
+def test_feasible_means_that_some_placement_holds_all_floors() -> None:
+    for seed in range(120):
+        observation = world(seed)
+        if decide(observation, Policy()).feasible:
+            assert cores_missing(Oracle(observation)) < 1e-6, seed
+
+
+# words
+
+
+def test_an_edge_says_what_it_keeps_of_what_arrives() -> None:
+    observation = Observation(
+        nodes=(Node(name="n1", cores=1.0, cpu=100.0),),
+        operators=(
+            Operator(name="union", instances=(Instance(node="n1", in_rate=100.0, cpu=20.0),)),
+            Operator(name="heavy", priority=1, instances=(Instance(node="n1", in_rate=50.0, cpu=50.0),)),
+            Operator(name="light", priority=2, instances=(Instance(node="n1", in_rate=100.0, cpu=30.0),)),
+        ),
+        edges=(
+            Edge(producer=None, topic="trips", consumer="union", out_rate=100.0, lag=0.0),
+            Edge(producer="union", topic=None, consumer="heavy", out_rate=100.0),
+            Edge(producer="union", topic=None, consumer="light", out_rate=100.0),
+        ),
+    )
+    decision = decide(observation, Policy())
+    assert [e.reason for e in decision.edges] == [
+        "keeps everything: there is CPU for all of it",
+        "keeps 50 %: n1 has 100 % of a core for operators that would need 150 % of a core, most of it heavy; priority 1 gives "
+        "way to light of priority 2",
+        "keeps everything: there is CPU for all of it",
+    ]
+    crowded = replace(observation, operators=(replace(observation.operators[0], instances=(
+        Instance(node="n1", in_rate=50.0, cpu=60.0),)), *observation.operators[1:]))  # fmt: skip
+    words = {e.name: e.reason for e in decide(crowded, Policy()).edges}
+    assert words["union:light"] == "hands on all that arrives: what has to go is dropped earlier"
+    assert words["union:heavy"].startswith("keeps 0 %, the floor of heavy: n1 has ")

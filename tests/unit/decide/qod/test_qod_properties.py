@@ -1,0 +1,166 @@
+"""What must hold in every world, on thousands of seeded random ones; the oracle that judges shares no code with `decide`."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from spillway.decide.qod import decide
+from spillway.model.qod import Decision, Observation, Previous
+from spillway.policy import Policy
+
+from tests.support.qod_oracle import Oracle
+from tests.support.qod_worlds import with_cores, world
+
+WORLDS = {"proportional": 1_500, "affine": 600}
+EXACT = Policy(qod_tolerance=0.0)
+Case = tuple[int, Observation, Decision, Oracle]
+
+
+def possible(decision: Decision) -> dict[str, float]:
+    return {name: state.possible for name, state in decision.queries.items() if state.possible is not None}
+
+
+@pytest.fixture(scope="module", params=["proportional", "affine"])
+def decided(request: pytest.FixtureRequest) -> list[Case]:
+    policy = replace(EXACT, cpu_model=request.param)
+    affine = request.param == "affine"
+    found = []
+    for seed in range(WORLDS[request.param]):
+        seen = world(seed, cost=affine)
+        found.append((seed, seen, decide(seen, policy), Oracle(seen, affine=affine)))
+    return found
+
+
+def test_the_worlds_are_of_every_kind(decided: list[Case]) -> None:
+    decisions = [decision for _, _, decision, _ in decided]
+    assert sum(not d.feasible for d in decisions) > len(decided) // 20
+    assert sum(bool(d.moves) for d in decisions) > len(decided) // 20
+    assert sum(any(0.0 < e.keep < 1.0 for e in d.edges) for d in decisions) > len(decided) // 3
+
+
+def test_no_floor_is_broken_when_it_can_be_kept(decided: list[Case]) -> None:
+    for seed, _, decision, _ in decided:
+        below = [q for q, s in decision.queries.items() if s.desired < s.floor - 1e-9]
+        if decision.feasible:
+            assert below == [], seed
+        else:
+            assert decision.infeasible is not None and sorted(decision.infeasible.queries) == sorted(below), seed
+
+
+def test_keeps_are_fractions_and_deliver_what_is_said(decided: list[Case]) -> None:
+    for seed, _, decision, oracle in decided:
+        assert all(0.0 <= e.keep <= 1.0 for e in decision.edges), seed
+        delivered = oracle.delivered(decision)
+        for query, state in decision.queries.items():
+            assert min(delivered[query]) == pytest.approx(state.desired, abs=1e-9), seed
+        for edge in decision.edges:
+            assert edge.expected_accuracy == pytest.approx(decision.expected.accuracy[edge.consumer], abs=1e-9), seed
+
+
+def test_all_inputs_of_a_consumer_have_equal_accuracy(decided: list[Case]) -> None:
+    several = 0
+    for seed, _, decision, oracle in decided:
+        for inputs in oracle.delivered(decision).values():
+            several += len(inputs) > 1
+            assert max(inputs) - min(inputs) < 1e-9, seed
+    assert several > len(decided)
+
+
+def test_no_node_and_no_core_is_asked_for_more_than_it_has(decided: list[Case]) -> None:
+    for seed, _, decision, oracle in decided:
+        if decision.feasible:
+            by_floors_alone = set(oracle.overfull(oracle.floors()))
+            assert bool(by_floors_alone) == bool(decision.moves), seed
+            assert set(oracle.overfull(possible(decision))) == by_floors_alone, seed
+
+
+def test_lower_priorities_give_way(decided: list[Case]) -> None:
+    """A query below its maximum could not have more even if all of lower priority kept only their floors; so they do, where it
+    could use what they have."""
+    below = 0
+    for seed, _, decision, oracle in decided:
+        if not decision.feasible:
+            continue
+        got, floors = possible(decision), oracle.floors()
+        for query in (q for q in got if got[q] < 1.0 - 1e-6):
+            below += 1
+            others = {q: floors[q] if oracle.priority(q) < oracle.priority(query) else got[q] for q in got}
+            assert not oracle.could_rise(others, query), (seed, query)
+    assert below > len(decided) // 2
+
+
+def test_more_cpu_never_lowers_the_highest_priority(decided: list[Case]) -> None:
+    compared = 0
+    for seed, seen, decision, oracle in decided:
+        top = max(oracle.priority(q) for q in oracle.queries)
+        first = [q for q in oracle.queries if oracle.priority(q) == top]
+        if not decision.feasible or len(first) > 1:
+            continue
+        rng = random.Random(seed)
+        more = with_cores(seen, {rng.choice(seen.nodes).name: rng.uniform(0.1, 2.0)})
+        again = decide(more, replace(EXACT, cpu_model="affine" if oracle.affine else "proportional"))
+        compared += 1
+        assert possible(again)[first[0]] >= possible(decision)[first[0]] - 1e-9, seed
+    assert compared > len(decided) // 4
+
+
+def test_more_cpu_never_lowers_the_least_of_the_highest_priority(
+    decided: list[Case],
+) -> None:
+    """Several queries of the highest priority: whoever has the least CPU beyond its floor has no less of it afterwards."""
+    compared = 0
+    for seed, seen, decision, oracle in decided:
+        top = max(oracle.priority(q) for q in oracle.queries)
+        first = [q for q in oracle.queries if oracle.priority(q) == top]
+        if not decision.feasible or len(first) == 1:
+            continue
+        more = with_cores(seen, {random.Random(seed).choice(seen.nodes).name: 1.0})
+        again = decide(more, replace(EXACT, cpu_model="affine" if oracle.affine else "proportional"))
+        compared += 1
+        assert _least(oracle, first, possible(again)) >= _least(oracle, first, possible(decision)) - 1e-6, seed
+    assert compared > len(decided) // 20
+
+
+def _least(oracle: Oracle, queries: list[str], accuracy: dict[str, float]) -> float:
+    """Percent of a core that the accuracy beyond the floor takes where it takes most, the least of the queries below 1."""
+    floors = {n: oracle.floor(n) for n in oracle.operators}
+    at_floors = oracle.used_by(floors)
+    found = []
+    for query in (q for q in queries if accuracy[q] < 1.0 - 1e-9):
+        steepest = 0.0
+        for name in (n for n in oracle.above(query) if floors[n] < 1.0):
+            more = oracle.used_by({**floors, name: 1.0})
+            steepest = max(steepest, *((more[f"core {n}"] - at_floors[f"core {n}"]) / (1.0 - floors[name]) for n in floors))
+        found.append((accuracy[query] - oracle.floors()[query]) * steepest)
+    return min(found, default=float("inf"))
+
+
+def test_the_same_input_gives_the_same_output(decided: list[Case]) -> None:
+    for seed, seen, decision, oracle in decided[:100]:
+        policy = replace(EXACT, cpu_model="affine" if oracle.affine else "proportional")
+        assert decide(Observation.from_json(seen.to_json()), policy).to_json() == decision.to_json(), seed
+
+
+def test_what_is_remembered_settles() -> None:
+    """Fed with its own decisions and an unchanged world, the controller comes to rest and publishes nothing more."""
+    for seed in range(25):
+        seen, policy = world(seed), Policy()
+        for _ in range(20):
+            decision = decide(seen, policy)
+            seen = replace(seen, previous=decision.remember)
+        assert not any(edge.published for edge in decision.edges), seed
+        assert all(s.desired >= min(s.floor, s.possible or 0.0) - 1e-9 for s in decision.queries.values()), seed
+
+
+def test_damping_keeps_floors_and_equal_inputs() -> None:
+    """Whatever was in force before, also by hand and unequal."""
+    for seed in range(300):
+        seen, rng = world(seed), random.Random(seed)
+        seen = replace(seen, previous=Previous(keeps={e.name: rng.random() for e in seen.edges}))
+        decision = decide(seen, Policy())
+        for inputs in Oracle(seen).delivered(decision).values():
+            assert max(inputs) - min(inputs) < 1e-9, seed
+        if decision.feasible:
+            assert all(s.desired >= s.floor - 1e-9 for s in decision.queries.values()), seed
