@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -36,6 +36,8 @@ log = logging.getLogger("spillway.agent")
 TABLES = ("executor_cpu", "node_metric", "topic_metric")
 TOPICS_LOCK = "spillway.topics"
 REFRESH_S = 10.0
+LEAD_S = 0.2
+"""How long before a full interval of the clock it measures: windows end there, and nothing later belongs to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,16 @@ def node_rows(samples: Iterable[NodeSample], usages: Sequence[Usage], at: dateti
     return found
 
 
+def until_next(interval_s: float, now_s: float) -> float:
+    """Seconds to the next measurement, shortly before the clock shows a multiple of the interval; not one that is almost due.
+
+    >>> until_next(5.0, 100.0), until_next(5.0, 104.5), until_next(5.0, 104.8)
+    (4.8, 5.3, 5.0)
+    """
+    wait_s = interval_s - (now_s + LEAD_S) % interval_s
+    return round(wait_s if wait_s >= interval_s / 4 else wait_s + interval_s, 6)
+
+
 def topic_rows(offsets: Iterable[EndOffset], at: datetime) -> list[Row]:
     return [("topic_metric", (o.topic, o.partition, at, o.end_offset)) for o in offsets]
 
@@ -76,10 +88,12 @@ def topic_rows(offsets: Iterable[EndOffset], at: datetime) -> list[Row]:
 class Surroundings(threading.Thread):
     """What has to be asked of others, and may take its time: the directory from Postgres, end offsets from Kafka."""
 
-    def __init__(self, buffer: Buffer, kafka: str | None, interval_s: float, stop: threading.Event) -> None:
+    def __init__(
+        self, buffer: Buffer, kafka: str | None, interval_s: float, stop: threading.Event, wake: Callable[[], None]
+    ) -> None:
         super().__init__(name="surroundings", daemon=True)
         self.directory = Directory()
-        self._buffer = buffer
+        self._buffer, self._wake = buffer, wake
         self._topics = Topics(kafka) if kafka else None
         self._interval_s = interval_s
         self._stop_asked = stop
@@ -89,18 +103,24 @@ class Surroundings(threading.Thread):
         self._ours = False
 
     def run(self) -> None:
-        while not self._stop_asked.wait(self._interval_s):
+        while not self._stop_asked.wait(until_next(self._interval_s, time.time())):
             now_s = time.monotonic()
+            if self._topics is not None and self._ours:
+                self._read_offsets(self._topics, now_s)
             if now_s - self._read_at >= REFRESH_S:
                 self._read_at = now_s
                 self._refresh()
-            if self._topics is not None and self._ours:
-                try:
-                    offsets = self._topics.end_offsets(self._reads, now_s)
-                except Exception as error:  # KafkaException, or a time-out of the future
-                    log.warning("End offsets wait for Kafka: %s", error)
-                else:
-                    self._buffer.add(topic_rows(offsets, datetime.now(UTC)))
+
+    def _read_offsets(self, topics: Topics, now_s: float) -> None:
+        """Dated in the middle between question and answer."""
+        asked = datetime.now(UTC)
+        try:
+            offsets = topics.end_offsets(self._reads, now_s)
+        except Exception as error:  # KafkaException, or a time-out of the future
+            log.warning("End offsets wait for Kafka: %s", error)
+            return
+        self._buffer.add(topic_rows(offsets, asked + (datetime.now(UTC) - asked) / 2))
+        self._wake()
 
     def _refresh(self) -> None:
         try:
@@ -140,7 +160,7 @@ def run(environ: Mapping[str, str], policy: Policy, stop: threading.Event) -> No
         {table: query(f"agent_insert_{table}") for table in TABLES},
         ",".join(nodes),
     )
-    surroundings = Surroundings(buffer, environ.get("SPILLWAY_KAFKA"), policy.agent_interval_s, stop)
+    surroundings = Surroundings(buffer, environ.get("SPILLWAY_KAFKA"), policy.agent_interval_s, stop, writer.wake)
     processes = Processes(nodes, time.monotonic())
     processes.rescan()
     last = time.monotonic()
@@ -149,7 +169,7 @@ def run(environ: Mapping[str, str], policy: Policy, stop: threading.Event) -> No
     writer.start()
     surroundings.start()
     log.info("Measuring %s every %g s.", ", ".join(nodes), policy.agent_interval_s)
-    while not stop.wait(max(0.0, last + policy.agent_interval_s - time.monotonic())):
+    while not stop.wait(until_next(policy.agent_interval_s, time.time())):
         processes.rescan()
         last, at = time.monotonic(), datetime.now(UTC)
         usages = processes.measure(last)

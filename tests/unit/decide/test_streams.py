@@ -111,6 +111,20 @@ def test_a_new_version_is_launched_beside_the_old_one():
     assert (action.generation, action.handle, action.release) == (5, None, None)
 
 
+def test_another_node_is_a_hand_over_too():
+    action = only(app(node="n2", moved=True, attempts=5, launched_at=ago(1)), world(hb=beat(ran_s=0)))
+    assert said(action) == (Kind.RESTART, Reason.NODE_CHANGED)
+    assert (action.generation, action.handle, action.release) == (5, None, None)
+    assert action.words == "taxi/heavy should run on n2: handing over to generation 5."
+
+
+@pytest.mark.parametrize("status", [DriverStatus.PENDING, DriverStatus.RUNNING])
+def test_a_launch_that_did_not_come_up_on_its_node_is_ended_when_it_gets_another(status):
+    action = only(app(node="n1", moved=True, launched_at=ago(200)), world(status))
+    assert said(action) == (Kind.KILL_THEN_START, Reason.NODE_CHANGED)
+    assert action.handle == "h4"
+
+
 def test_no_heartbeat_within_the_launch_time_out_means_kill_and_retry():
     assert said(only(app(launched_at=ago(89)), world())) == (Kind.WAIT, Reason.STARTING)
     assert said(only(app(launched_at=ago(91)), world())) == (Kind.KILL_THEN_START, Reason.NO_HEARTBEAT_AFTER_START)
@@ -204,12 +218,12 @@ beats = st.builds(
     st.sampled_from([None, 2, 3]),
 )  # fmt: skip
 rows = st.builds(
-    lambda running, since, generation, handle, launched, attempts, name: app(
-        application=name, running=running, desired_since=ago(since), generation=generation,
+    lambda running, since, generation, handle, launched, attempts, name, moved: app(
+        application=name, running=running, desired_since=ago(since), generation=generation, moved=moved and generation > 0,
         handle=handle if generation else None, launched_at=ago(launched) if generation else None, attempts=attempts,
     ),
     st.booleans(), seconds, st.sampled_from([0, 4]), st.sampled_from([None, "h4"]), seconds, st.integers(0, 12),
-    st.sampled_from(["heavy", "light"]),
+    st.sampled_from(["heavy", "light"]), st.booleans(),
 )  # fmt: skip
 strays = st.builds(
     lambda name, generation: Stray(pipeline="taxi", application=name, generation=generation, handle=f"stray-{name}-{generation}"),
@@ -251,6 +265,7 @@ def after(
                 handle=f"new-{action.generation}",
                 launched_at=NOON,
                 attempts=action.attempts,
+                moved=False,
             )
             drivers[key] = DriverStatus.RUNNING
         elif action.kind is Kind.ADOPT:

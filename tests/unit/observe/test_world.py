@@ -1,0 +1,117 @@
+"""Windows become worlds, and decisions the parts of their pipelines again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from spillway.decide.qod import decide
+from spillway.model.qod import Cost, Observation
+from spillway.observe.world import age_s, keeps_before, observation, part, worlds
+from spillway.policy import Policy
+
+from tests.support.windows import changed, pipeline, window
+
+TAXI, ADS = pipeline("taxi"), pipeline("ads", priorities=(9, 2), floors=(0.5, 0.1))
+
+
+def test_the_world_is_what_the_interchange_reads():
+    found = observation(
+        window(TAXI, ADS), ["taxi", "ads"], {}, {("taxi", "heavy"): Cost(fixed=1.0, per_arrived=0.1, per_kept=0.2)}
+    )
+    assert Observation.from_json(found.to_json()) == found
+    assert [o.name for o in found.operators] == ["ads/union", "ads/light", "ads/heavy", "taxi/union", "taxi/light", "taxi/heavy"]
+    heavy = found.operators[-1]
+    assert (heavy.priority, heavy.min_accuracy, heavy.cost) == (1, 0.3, Cost(fixed=1.0, per_arrived=0.1, per_kept=0.2))
+    assert found.operators[3].priority is None, "only queries carry a promise"
+    assert [e.name for e in found.edges][:2] == ["taxi.yellow:taxi/union", "taxi.green:taxi/union"]
+    assert (found.cycle_s, found.age_s, found.now) == (15.0, 1.0, "2026-05-01T12:00:00+00:00")
+
+
+def test_pipelines_outside_the_world_are_load_of_their_nodes():
+    alone = observation(window(TAXI, ADS), ["taxi"], {}, {})
+    assert {o.name.split("/")[0] for o in alone.operators} == {"taxi"}
+    assert alone.nodes[0].cpu == observation(window(TAXI, ADS), ["taxi", "ads"], {}, {}).nodes[0].cpu
+
+
+def test_what_is_remembered_goes_back_under_the_names_of_the_world():
+    remembered = {"taxi": {"keeps": {"union:heavy": 0.4, "taxi.yellow:union": 0.9}, "raise_ready": {"heavy": 1}}}
+    found = observation(changed(window(TAXI), "edges", 1, keep=0.7), ["taxi"], remembered, {})
+    assert found.previous is not None
+    assert found.previous.keeps == {
+        "taxi.yellow:taxi/union": 0.9, "taxi.green:taxi/union": 0.7, "taxi/union:taxi/light": 1.0, "taxi/union:taxi/heavy": 0.4,
+    }, "an edge nobody decided on yet keeps what is in force"  # fmt: skip
+    assert found.previous.raise_ready == {"taxi/heavy": 1}
+    assert keeps_before(found, TAXI) == {
+        "taxi.yellow:union": 0.9, "taxi.green:union": 0.7, "union:light": 1.0, "union:heavy": 0.4,
+    }  # fmt: skip
+
+
+def test_a_decision_falls_into_parts_that_together_are_all_of_it():
+    busy = window(TAXI, ADS, cpu=90.0)
+    decision = decide(observation(busy, ["taxi", "ads"], {}, {}), Policy())
+    parts = {spec.name: part(decision, spec, busy.nodes_of(spec.name)) for spec in (TAXI, ADS)}
+    assert sum(len(p["edges"]) for p in parts.values()) == len(decision.edges)
+    assert [e["name"] for e in parts["taxi"]["edges"]] == [e.name for e in TAXI.edges]
+    assert {e["name"]: e["keep"] for e in parts["taxi"]["edges"]} == {
+        e.name: decision.keep(name)
+        for e, name in zip(
+            TAXI.edges,
+            ["taxi.yellow:taxi/union", "taxi.green:taxi/union", "taxi/union:taxi/light", "taxi/union:taxi/heavy"],
+            strict=True,
+        )
+    }
+    assert set(parts["ads"]["queries"]) == {"light", "heavy"}
+    assert set(parts["taxi"]["remember"]["keeps"]) == {e.name for e in TAXI.edges}
+    assert set(parts["taxi"]["expected"]["accuracy"]) == {"union", "light", "heavy"}
+    assert set(parts["taxi"]["expected"]["cpu"]) == {"n1", "n2"}
+
+
+def test_only_the_pipeline_whose_query_is_below_its_floor_is_infeasible():
+    tight = window(pipeline("taxi", floors=(1.0, 1.0)), pipeline("ads", priorities=(9, 9), floors=(0.0, 0.0)), cpu=100.0)
+    tight = replace(tight, nodes=tuple(replace(n, cores=1, cpu=100.0) for n in tight.nodes))
+    tight = replace(tight, edges=tuple(replace(e, out_rate=1000.0) for e in tight.edges))
+    decision = decide(observation(tight, ["taxi", "ads"], {}, {}), Policy())
+    assert decision.infeasible is not None
+    assert part(decision, pipeline("ads"), ["n1"])["infeasible"] is None
+    assert part(decision, pipeline("ads"), ["n1"])["feasible"] is True
+    taxi = part(decision, pipeline("taxi"), ["n1"])
+    assert set(taxi["infeasible"]["queries"]) <= {"light", "heavy"}
+    assert taxi["infeasible"]["cores_needed"] > 0
+
+
+def test_a_query_gives_way_to_a_more_important_one_of_another_pipeline():
+    """Both on the two cores of the same nodes, which are full: the one with the higher priority keeps more."""
+    low, high = pipeline("low", priorities=(1, 1), floors=(0.0, 0.0)), pipeline("high", priorities=(7, 7), floors=(0.0, 0.0))
+    full = window(low, high, cpu=50.0)
+    full = replace(full, nodes=tuple(replace(n, cores=1, cpu=100.0) for n in full.nodes))
+    full = replace(full, edges=tuple(replace(e, out_rate=3 * (e.out_rate or 0.0)) for e in full.edges))
+    decision = decide(observation(full, ["low", "high"], {}, {}), Policy())
+    assert decision.queries["high/heavy"].desired > decision.queries["low/heavy"].desired
+
+
+@pytest.mark.parametrize(
+    ("modes", "expected"),
+    [
+        ({"a": "apply"}, {"apply": ["a"]}),
+        ({"a": "advise"}, {"advise": ["a"]}),
+        ({}, {}),
+        ({"b": "apply", "a": "advise"}, {"apply": ["b"], "advise": ["a", "b"]}),
+    ],
+)
+def test_what_is_applied_does_not_count_on_what_is_only_advised(modes, expected):
+    assert worlds(modes) == expected
+
+
+def test_age_is_that_of_the_oldest_measurement_in_use():
+    old = changed(window(TAXI, ADS), "nodes", 1, age_s=33.0)
+    assert age_s(old, ["taxi"]) == 33.0
+    slow = changed(window(TAXI, ADS), "operators", 2, age_s=50.0)
+    assert age_s(slow, ["taxi"]) == 50.0
+    assert age_s(slow, ["ads"]) == 1.0
+
+
+def test_an_old_batch_is_no_sign_of_age_where_nothing_arrives():
+    idle = changed(window(TAXI), "operators", 2, age_s=500.0)
+    idle = changed(idle, "edges", 3, out_rate=0.0)
+    assert age_s(idle, ["taxi"]) == 1.0
