@@ -40,7 +40,8 @@ def qod(
     try:
         observation = Observation.from_json(_read(file))
     except ObservationError as error:
-        raise BadInput(f"{'standard input' if file == '-' else file}: {error}.") from None
+        words = str(error)
+        raise BadInput(f"{'standard input' if file == '-' else file}: {words}{'' if words.endswith('?') else '.'}") from None
     typer.echo(decide(observation, rules, paper=paper).to_json())
 
 
@@ -50,4 +51,4 @@ def _read(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror or error}; give an observation as JSON, or - for stdin.") from None
+        raise BadInput(f"{file} cannot be read: {error.strerror or error}; give an observation as JSON, or -.") from None

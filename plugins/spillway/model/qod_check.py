@@ -55,6 +55,8 @@ def check_graph(observation: Observation) -> None:
         for field, name in (("from", edge.producer), ("to", edge.consumer)):
             if name is not None and name not in operators:
                 raise ObservationError(f"edges.{edge.name}.{field} is {name}, which is not an operator{_close(name, operators)}")
+    if around := _cycle(observation.edges):
+        raise ObservationError(f"the edges {' → '.join(around)} form a cycle; a pipeline must end somewhere")
     producers = {e.producer for e in observation.edges}
     for operator in observation.operators:
         if operator.name in producers and (operator.priority is not None or operator.min_accuracy is not None):
@@ -62,8 +64,6 @@ def check_graph(observation: Observation) -> None:
                 f"operators.{operator.name} has something downstream, so its priority and min_accuracy follow from the queries "
                 "below it; give them only on queries"
             )
-    if around := _cycle(observation.edges):
-        raise ObservationError(f"the edges {' → '.join(around)} form a cycle; a pipeline must end somewhere")
 
 
 def _unique(what: str, names: Iterable[str]) -> set[str]:
@@ -76,8 +76,10 @@ def _unique(what: str, names: Iterable[str]) -> set[str]:
 
 
 def _close(name: str, known: Iterable[str]) -> str:
-    close = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    some = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+    return f"; did you mean {close[0]}?" if close else f"; known are {some}" if names else "; none is declared"
 
 
 def _cycle(edges: Iterable[Edge]) -> list[str]:
@@ -109,7 +111,8 @@ def as_number(where: str, value: Any, high: float = UNBOUNDED) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ObservationError(f"{where} is {kind(value)}, but must be {span(high)}")
     if not 0.0 <= value <= min(high, sys.float_info.max):
-        raise ObservationError(f"{where} is {value}, but must be {span(high)}")
+        shown = f"{value}" if isinstance(value, float) or abs(value) < 1e15 else "a number of too many digits"
+        raise ObservationError(f"{where} is {shown}, but must be {span(high)}")
     return float(value)
 
 

@@ -232,3 +232,26 @@ def test_injected_events_are_counted_over_phases(bench: Any) -> None:
     assert thesis.errors_pct(load, [(1005.0, 1015.0, "t", 49.5), (0.0, 10.0, "t", 1.0)]) == [
         pytest.approx(100 * (49.5 - 45) / 45)
     ]
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "missed"),
+    [
+        (9.0, 990.0, None),
+        (11.0, 990.0, "2000_instances_within_10_ms"),
+        (9.0, 1010.0, "200000_instances_within_1000_ms"),
+    ],
+)
+def test_qod_scale(bench: Any, capsys: pytest.CaptureFixture[str], small: float, large: float, missed: str | None) -> None:
+    times = {size: {"decide": [ms, ms], "columns_given": [ms / 2]} for size, ms in ((2_000, small), (200_000, large))}
+    assert bench("qod_scale").conclude(times) == (0 if missed is None else 1)
+    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
+
+
+def test_qod_scale_measures_a_decision_that_sheds(bench: Any) -> None:
+    from spillway.decide.qod import decide
+    from spillway.policy import Policy
+
+    decision = decide(bench("qod_scale").observation(400), Policy())
+    assert decision.feasible and not decision.moves
+    assert sum(edge.keep < 1.0 for edge in decision.edges) > 20
