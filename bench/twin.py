@@ -1,7 +1,7 @@
 """How fast is the twin? 10 000 instances through 1 000 cycles, observed and decided on each time (`make bench NAME=twin`)
 
-Pipelines of ten instances (two topics, a union, a light and a heavy query) lie on nodes of four cores; their rates swing, so that
-at any time some nodes carry more than they can. Engine, observation and decision are timed apart, because one is the twin's, one
+Pipelines of thirty instances (two topics, a union, a light and a heavy query) lie on nodes of four cores; their rates swing, so
+that at any time some nodes carry more than they can. Engine, observation and decision are timed apart, because one is the twin's, one
 the form in which decisions take it and one the controller's own.
 """
 
@@ -21,7 +21,7 @@ from spillway.policy import Policy
 from spillway.simulate.run import Loop
 from spillway.simulate.world import Costs, Load, Physics, TwinEdge, TwinNode, TwinOperator, World
 
-PER_PIPELINE = 10
+PER_PIPELINE = 30
 PER_NODE = 8
 CORES = 4.0
 SWINGS = 8
@@ -31,14 +31,14 @@ GOAL_S = 60.0
 def world(instances: int, seed: int, step_s: float) -> World:
     """Every pipeline the same, each instance on a node chosen by the seed."""
     chance = random.Random(seed)
-    pipelines = instances // PER_PIPELINE
+    pipelines = -(-instances // PER_PIPELINE)
     nodes = [TwinNode(name=f"n{k}", cores=CORES, background=10.0) for k in range(max(2, instances // PER_NODE))]
     operators: list[TwinOperator] = []
     edges: list[TwinEdge] = []
     loads: list[Load] = []
     for k in range(pipelines):
         union, light, heavy = f"p{k}/union", f"p{k}/light", f"p{k}/heavy"
-        swing = Sine(mean=1000.0, amplitude=900.0, period_s=3000.0, phase_s=3000.0 * (k % SWINGS) / SWINGS)
+        swing = Sine(mean=3000.0, amplitude=2700.0, period_s=3000.0, phase_s=3000.0 * (k % SWINGS) / SWINGS)
         loads += [Load(topic=f"p{k}.{name}", rate=swing, times=chance.uniform(0.5, 1.5)) for name in ("yellow", "green")]
         edges += [TwinEdge(topic=f"p{k}.{name}", consumer=union) for name in ("yellow", "green")]
         edges += [TwinEdge(producer=union, consumer=light), TwinEdge(producer=union, consumer=heavy)]
@@ -49,9 +49,9 @@ def world(instances: int, seed: int, step_s: float) -> World:
         costs = Costs(fixed_s=0.1, per_arrived_s=20e-6, per_kept_s=60e-6)
         work = Costs(fixed_s=0.1, per_arrived_s=20e-6, per_kept_s=1.2e-3)
         operators += [
-            TwinOperator(name=union, nodes=place(2), costs=costs),
-            TwinOperator(name=light, nodes=place(3), costs=costs, priority=chance.randint(3, 5), min_accuracy=0.5),
-            TwinOperator(name=heavy, nodes=place(5), costs=work, priority=chance.randint(1, 3), min_accuracy=0.1),
+            TwinOperator(name=union, nodes=place(6), costs=costs),
+            TwinOperator(name=light, nodes=place(9), costs=costs, priority=chance.randint(3, 5), min_accuracy=0.5),
+            TwinOperator(name=heavy, nodes=place(15), costs=work, priority=chance.randint(1, 3), min_accuracy=0.1),
         ]
     physics = Physics(step_s=step_s)
     return World(nodes=tuple(nodes), operators=tuple(operators), edges=tuple(edges), loads=tuple(loads), physics=physics)

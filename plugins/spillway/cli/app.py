@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from spillway.cli import decide, quality, running, services, topology
+from spillway.cli import decide, quality, running, services, simulate, topology
 from spillway.cli.guard import Guarded
 
 app = typer.Typer(
@@ -22,3 +22,4 @@ app.add_typer(decide.app, name="decide")
 running.register(app)
 quality.register(app)
 services.register(app)
+simulate.register(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,10 +18,20 @@ if TYPE_CHECKING:
     from spillway.simulate.scenario import TwinScenario
     from spillway.simulate.verdict import QueryVerdict, Verdict
 
+PAPER = "paper"
+
+
+class Control(StrEnum):
+    SPILLWAY = "with control"
+    PAPER = "with the papers' control"
+    NOBODY = "without control"
+
 
 def simulate(
     file: Annotated[str, typer.Argument(metavar="FILE", help="a scenario of the twin, such as scenarios/twin/rush_hour.yaml")],
-    policy: Annotated[str | None, typer.Option(metavar="FILE", help="a policy file, in place of the scenario's own")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="paper|FILE", help="a policy file instead of the scenario's own, or the papers' literal cycle")
+    ] = None,
     no_control: Annotated[bool, typer.Option("--no-control", help="nobody decides: every edge keeps everything")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="another course of chance than the scenario's")] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="draw rate, lag, keep and accuracy (.png, .svg)")] = None,
@@ -41,44 +52,47 @@ def simulate(
         scenario = load(file)
     except ScenarioError as error:
         raise BadInput(str(error)) from None
-    rules = Policy.load(policy, {}) if policy else scenario.policy
+    paper = policy == PAPER
+    rules = Policy.load(policy, {}) if policy and not paper else scenario.policy
     chance = scenario.seed if seed is None else seed
     if against is not None:
-        if no_control or plot or record:
-            raise BadInput("--against plays the keeps of the recording: leave out --no-control, --plot and --record.")
+        if no_control or paper or plot or record:
+            raise BadInput("--against plays the keeps of the recording: leave out --no-control, --policy paper, --plot and --record.")
         _compare(scenario, rules, chance, against, as_json)
     else:
-        _play(scenario, rules, chance, not no_control, plot, record, as_json)
+        who = Control.NOBODY if no_control else Control.PAPER if paper else Control.SPILLWAY
+        _play(scenario, rules, chance, who, plot, record, as_json)
 
 
 def _play(
-    scenario: TwinScenario, policy: Policy, seed: int, control: bool, plot: str | None, record: str | None, as_json: bool
+    scenario: TwinScenario, policy: Policy, seed: int, who: Control, plot: str | None, record: str | None, as_json: bool
 ) -> None:
+    from functools import partial
+
     from spillway.decide.qod import decide
     from spillway.simulate.recording import record as recorded
     from spillway.simulate.run import play
     from spillway.simulate.verdict import LAG_LIMIT_S, verdict
 
-    run = play(
-        scenario.world, policy, duration_s=scenario.duration_s, seed=seed, controller=decide if control else None
-    )
+    controller = None if who is Control.NOBODY else partial(decide, paper=who is Control.PAPER)
+    run = play(scenario.world, policy, duration_s=scenario.duration_s, seed=seed, controller=controller)
     found = verdict(run)
     if plot:
         from spillway.plot import PlotError, draw
         from spillway.simulate.table import marks, samples
 
-        title = f"{scenario.name}, {'with' if control else 'without'} control (twin)"
+        title = f"{scenario.name} on the twin, {who}"
         try:
             draw(samples(run), plot, title=title, marks=marks(run), lag_limit_s=LAG_LIMIT_S)
         except PlotError as error:
             raise BadInput(str(error)) from None
     if record:
-        made = recorded(run, source=f"twin, scenario {scenario.name}, seed {seed}, {'with' if control else 'without'} control")
+        made = recorded(run, source=f"twin, scenario {scenario.name}, seed {seed}, {who}")
         _write(record, made.to_json() + "\n")
     if as_json:
-        typer.echo(json.dumps(_document(scenario, seed, control, run, found), indent=2))
+        typer.echo(json.dumps(_document(scenario, seed, who, run, found), indent=2))
     else:
-        _print(scenario, control, run, found)
+        _print(scenario, who, run, found)
         for what, where in (("figure", plot), ("recording", record)):
             if where:
                 typer.echo(f"{what}: {where}")
@@ -86,11 +100,11 @@ def _play(
         raise typer.Exit(1)
 
 
-def _document(scenario: TwinScenario, seed: int, control: bool, run: Run, found: Verdict) -> dict[str, object]:
+def _document(scenario: TwinScenario, seed: int, who: Control, run: Run, found: Verdict) -> dict[str, object]:
     return {
         "scenario": scenario.name,
         "seed": seed,
-        "control": control,
+        "control": who.name.lower(),
         "seconds": run.cycles[-1].window.end_s,
         "cycles": len(run.cycles),
         **found.as_dict(),
@@ -102,17 +116,16 @@ def _document(scenario: TwinScenario, seed: int, control: bool, run: Run, found:
     }
 
 
-def _print(scenario: TwinScenario, control: bool, run: Run, found: Verdict) -> None:
+def _print(scenario: TwinScenario, who: Control, run: Run, found: Verdict) -> None:
     from rich.markup import escape
     from rich.table import Table
 
     from spillway.cli.show import console
 
     out = console()
-    how = "with control" if control else "without control"
     cycles, seconds = len(run.cycles), run.cycles[-1].window.end_s
-    out.print(f"[bold]{scenario.name}[/]: {escape(scenario.description)}", highlight=False)
-    out.print(f"{seconds:g} s in {cycles} cycles of {run.policy.qod_cycle_s:g} s, {how}", highlight=False)
+    out.print(f"[bold]{scenario.name}[/]: {escape(scenario.description)}", highlight=False, soft_wrap=True)
+    out.print(f"{seconds:g} s in {cycles} cycles of {run.policy.qod_cycle_s:g} s, {who}", highlight=False)
     table = Table("query", "priority")
     for name in ("offered", "processed", "accuracy min", "mean", "floor", "lag max", "recovered"):
         table.add_column(name, justify="right")
@@ -121,24 +134,24 @@ def _print(scenario: TwinScenario, control: bool, run: Run, found: Verdict) -> N
     out.print(table)
     for t_s, move in run.moves:
         line = f"{t_s:6.0f} s  {move.operator}[{move.instance}] moves from {move.source} to {move.target}: {move.reason}"
-        out.print(escape(line), highlight=False)
+        out.print(escape(line), highlight=False, soft_wrap=True)
     for t_s, queries in run.infeasible[:1]:
-        times = len(run.infeasible)
-        out.print(f"{t_s:6.0f} s  the floors do not fit: {', '.join(queries)} (in {times} of {cycles} cycles)", highlight=False)
+        line = f"{t_s:6.0f} s  the floors do not fit: {', '.join(queries)} (in {len(run.infeasible)} of {_cycles(cycles)})"
+        out.print(escape(line), highlight=False, soft_wrap=True)
     color = "green" if found.kept else "red"
-    out.print(f"[{color}]verdict: {'kept' if found.kept else 'broken'}[/]: {escape(found.sentence)}", highlight=False)
+    out.print(f"[{color}]verdict: {'kept' if found.kept else 'broken'}[/]: {escape(found.sentence)}", highlight=False, soft_wrap=True)
 
 
 def _row(query: QueryVerdict) -> tuple[str, ...]:
-    from spillway.simulate.verdict import LAG_LIMIT_S, NOISE
+    from spillway.simulate.verdict import LAG_LIMIT_S
 
     accuracy = f"{query.accuracy_min:.2f}"
-    if query.accuracy_min < query.floor - NOISE:
+    if query.below_cycles:
         accuracy = f"[red]{accuracy}[/]"
     lag = f"{query.lag_max_s:,.1f} s"
     if query.lag_max_s > LAG_LIMIT_S:
-        lag += f" (late {query.late_cycles} cycles)"
-    recovered = "–" if not query.rushed else "no" if query.recovered is None else f"{query.recovered} cycles after the rush"
+        lag += f" (late {_cycles(query.late_cycles)})"
+    recovered = "–" if not query.rushed else "no" if query.recovered is None else f"after {_cycles(query.recovered)}"
     return (
         query.query,
         str(query.priority),
@@ -150,6 +163,10 @@ def _row(query: QueryVerdict) -> tuple[str, ...]:
         lag,
         recovered,
     )
+
+
+def _cycles(count: int) -> str:
+    return f"{count} cycle{'' if count == 1 else 's'}"
 
 
 def _compare(scenario: TwinScenario, policy: Policy, seed: int, file: str, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from spillway.model.samples import Mark, Measure, Sample
@@ -19,6 +20,7 @@ PANELS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
     ("accuracy, share of source events by query (dotted: its floor)", (Measure.ACCURACY, Measure.FLOOR)),
 )
 SHARES = (Measure.KEEP, Measure.ACCURACY)
+_LETTERS = ascii_uppercase
 INK, GRID, GREY = "#222222", "#e3e3e3", ("#555555", "#8a8a8a", "#b0b0b0")
 
 
@@ -46,7 +48,7 @@ def draw(
 
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11.0, 1.0 + 2.15 * len(panels)), dpi=120, layout="constrained")
+    figure = Figure(figsize=(11.0, 1.0 + 2.15 * len(panels) + 0.17 * min(len(marks), 27)), dpi=120, layout="constrained")
     figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold", color=INK)
     axes: list[Axes] = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
     shades, styles = colors(found), dashes(found)
@@ -57,9 +59,8 @@ def draw(
         for mark in marks:
             axis.axvline(mark.t_s, color=INK, linewidth=0.7, alpha=0.6)
         _legend(axis)
-    _write_marks(axes[0], marks)
-    axes[-1].set_xlabel("seconds", color=INK)
     axes[-1].set_xlim(min(0.0, *(line.times[0] for line in found)), max(line.times[-1] for line in found))
+    _write_marks(axes[0], axes[-1], marks)
     return _save(figure, Path(path))
 
 
@@ -75,7 +76,7 @@ def _panel(axis: Axes, label: str, of_panel: list[Line], shades: dict[str, str],
             color=next(greys) if outside else shades[line.subject],
             linestyle=styles[line.run],
             linewidth=1.3 if outside else 1.8,
-            drawstyle="steps-post" if line.measure is Measure.KEEP else "default",
+            drawstyle="steps-pre" if line.measure is Measure.KEEP else "default",
             label=_label(line),
             zorder=2 if outside else 3,
         )
@@ -104,20 +105,19 @@ def _legend(axis: Axes) -> None:
     axis.legend(loc="upper left", bbox_to_anchor=(1.005, 1.0), fontsize=8.5, frameon=False, borderaxespad=0.0)
 
 
-def _write_marks(axis: Axes, marks: Sequence[Mark]) -> None:
-    for mark in marks:
-        axis.annotate(
-            mark.text,
-            (mark.t_s, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -2),
-            textcoords="offset points",
-            rotation=90,
-            va="top",
-            ha="left",
-            fontsize=7.5,
-            color=INK,
-        )
+def _write_marks(first: Axes, last: Axes, marks: Sequence[Mark]) -> None:
+    """A letter above each mark, and what the letters stand for under the figure."""
+    where: dict[float, str] = {}
+    for mark, letter in zip(marks, _LETTERS, strict=False):
+        near = next((t for t in where if abs(t - mark.t_s) < 0.012 * (first.get_xlim()[1] - first.get_xlim()[0])), mark.t_s)
+        where[near] = where.get(near, "") + letter
+    for t_s, letters in where.items():
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "xytext": (3, -2)}
+        first.annotate(letters, (t_s, 1.0), ha="left", va="top", fontsize=9, fontweight="bold", color=INK, **place)
+    words = [f"{letter}  {mark.t_s:.0f} s: {mark.text}" for mark, letter in zip(marks, _LETTERS, strict=False)]
+    if len(marks) > len(_LETTERS):
+        words.append(f"and {len(marks) - len(_LETTERS)} more")
+    last.set_xlabel("\n".join(["seconds", *words]), color=INK, loc="left", fontsize=9)
 
 
 def _save(figure: Any, path: Path) -> Path:

@@ -1,8 +1,8 @@
 """The state of a world as arrays, moved on step by step.
 
 An operator runs one batch at a time. A batch begins at a trigger, or at once when the one before took longer; it reads what its
-bound admits, sheds with the keep in force at that moment, waits, computes on all instances and ends with the slowest; then its
-output arrives on the edges below. Rows are whole numbers throughout, so that none is lost or doubled.
+bound admits, sheds with the keep in force at that moment, is planned by its driver, waits, computes on all instances and ends
+with the slowest; then its output arrives on the edges below. Rows are whole numbers throughout, so that none is lost or doubled.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ class Twin:
         """Of the last batch that ended."""
         self.bound: Ints = np.full(operators, policy.batch_rows_first)
         self._next: Floats = self.last_start.copy()
-        self._began, self._ready = np.zeros(operators), np.zeros(operators)
+        self._began, self._ready, self._plan = (np.zeros(operators) for _ in range(3))
         self._rows: Ints = np.zeros(operators, np.int64)
         self._recent: Floats = np.full((operators, REMEMBERED), np.inf)
         # instances
         self.cpu_s: Floats = np.zeros(instances)
         self.started: Floats = self.last_start[self.owner]
         self.up_at: Floats = self.started.copy()
+        self._youngest = float(self.up_at.max())
         self._left: Floats = np.zeros(instances)
         self._moving: dict[int, int] = {}
         # nodes
@@ -125,8 +126,8 @@ class Twin:
         self.arrived[self.outer] = sent[self.topic]
 
     def _begin(self, waiting: NDArray[np.bool_], now: float) -> None:
-        up = (self.up_at <= now + 1e-9).astype(np.int64)
-        present = np.add.reduceat(up, self.first)
+        up = self.up_at <= now + 1e-9
+        present = np.bincount(self.owner, up, len(self.running))
         edges = np.flatnonzero(waiting[self.consumer])
         consumer = self.consumer[edges]
         rows = self.arrived[edges] - self.read[edges]
@@ -148,35 +149,60 @@ class Twin:
         self._planned[edges] = self.arrived[edges]
         read = np.bincount(consumer, taken, len(self.running))
         work = self._fixed + self._per_arrived * read + self._per_kept * np.bincount(consumer, kept, len(self.running))
-        mine = np.flatnonzero(starts[self.owner] & (up == 1))
+        mine = np.flatnonzero(starts[self.owner] & up)
         owner = self.owner[mine]
         self._left[mine] = work[owner] / present[owner] * self._cold(mine, now)
         began = np.maximum(self._next, now - self.physics.step_s)
         self._began[starts] = began[starts]
-        self._ready[starts] = (began + self._wait)[starts]
+        self._plan[starts] = (self._driver * self._cold(self.first, now))[starts]
+        self._ready[starts] = np.where(self._plan > 0, np.inf, began + self._wait)[starts]
         self._rows[starts] = read[starts].astype(np.int64)
         self.running |= starts
 
-    def _cold(self, instances: Ints, now: float) -> Floats:
-        age = (now - self.up_at[instances]) / max(self.physics.cold_s, 1e-9)
+    def _cold(self, instances: Ints, now: float) -> Floats | float:
+        if self.physics.cold_s <= 0 or now - self._youngest >= self.physics.cold_s:
+            return 1.0
+        age = (now - self.up_at[instances]) / self.physics.cold_s
         return 1.0 + (self.physics.cold_factor - 1.0) * np.clip(1.0 - age, 0.0, 1.0)
 
     def _compute(self, now: float, end: float) -> None:
         step = self.physics.step_s
         open_s = np.where(self.running, np.clip(end - self._ready, 0.0, step), 0.0)[self.owner]
         wanted = np.minimum(self._left, self.slots * open_s)
-        got, level = share(wanted, self.node, self._capacity)
+        planning = self.running & (self._plan > 0)
+        if planning.any():
+            got, level = self._plan_beside(wanted, planning, now, end)
+        else:
+            got, level = share(wanted, self.node, self._capacity)
         self._left -= got
         self.cpu_s += got
         self.node_s += np.bincount(self.node, got, len(self.node_s))
         busy = np.add.reduceat((self._left > _DONE_S).astype(np.int64), self.first)
         ended = self.running & (busy == 0) & (self._ready <= end)
-        if not ended.any():
-            return
-        speed = np.minimum(self.slots, level[self.node] / step)
-        took = np.divide(got, speed, out=np.zeros_like(got), where=speed > 0)
-        done = np.maximum.reduceat(end - open_s + np.minimum(took, open_s), self.first)
-        self._end(ended, np.maximum(done, self._ready))
+        if ended.any():
+            done = np.maximum.reduceat(end - open_s + self._took(got, open_s, self.slots, level[self.node]), self.first)
+            self._end(ended, np.maximum(done, self._ready))
+
+    def _plan_beside(
+        self, wanted: Floats, planning: NDArray[np.bool_], now: float, end: float
+    ) -> tuple[Floats, Floats]:
+        """Drivers share the CPU of their node with the instances there; a batch is ready a while after its plan."""
+        open_s = np.where(planning, end - np.maximum(self._began, now), 0.0)
+        plan, node = np.minimum(self._plan, open_s), self.node[self.first]
+        both, level = share(np.concatenate([wanted, plan]), np.concatenate([self.node, node]), self._capacity)
+        got, planned = both[: len(wanted)], both[len(wanted) :]
+        self._plan -= planned
+        self.node_s += np.bincount(node, planned, len(self.node_s))
+        done = planning & (self._plan <= _DONE_S)
+        self._plan[done] = 0.0
+        at = end - open_s + self._took(planned, open_s, np.ones_like(open_s), level[node])
+        self._ready[done] = (at + self._wait)[done]
+        return got, level
+
+    def _took(self, got: Floats, open_s: Floats, slots: Floats, level: Floats) -> Floats:
+        """How much of a step it took to get so much, at the speed the node allowed."""
+        speed = np.minimum(slots, level / self.physics.step_s)
+        return np.minimum(np.divide(got, speed, out=np.zeros_like(got), where=speed > 0), open_s)
 
     def _end(self, ended: NDArray[np.bool_], at: Floats) -> None:
         edges = np.flatnonzero(ended[self.consumer])
@@ -216,7 +242,7 @@ class Twin:
                 del self._moving[instance]
                 self.node[instance] = node
                 self.started[instance] = now
-                self.up_at[instance] = now + self.physics.down_s
+                self.up_at[instance] = self._youngest = now + self.physics.down_s
 
     def _tick(self, since: float | Floats) -> Floats:
         """The first trigger after a moment."""
@@ -238,7 +264,8 @@ class Twin:
         usable = [max(0.0, n.cores - n.background / 100.0) for n in world.nodes]
         self._capacity: Floats = np.array(usable) * self.physics.step_s
         each = [o.costs for o in world.operators]
-        self._fixed, self._wait = np.array([c.fixed_s for c in each]), np.array([c.wait_s for c in each])
+        self._fixed, self._driver = np.array([c.fixed_s for c in each]), np.array([c.driver_s for c in each])
+        self._wait = np.array([c.wait_s for c in each])
         self._per_arrived, self._per_kept = np.array([c.per_arrived_s for c in each]), np.array([c.per_kept_s for c in each])
         self._output = np.array([c.output for c in each])
         self._trigger, self._target = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isnan
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,28 +24,22 @@ def observation(
 ) -> Observation:
     """Only what is there at the end of the window: nodes that joined, pipelines that run. `warm`: see `warming`."""
     live = window.live.tolist()
-    runs = {o.name for o, is_live in zip(world.operators, live, strict=True) if is_live}
+    nodes = [
+        Node(name=node.name, cores=node.cores, cpu=cpu)
+        for node, cpu, joined in zip(world.nodes, window.node_cpu.tolist(), window.joined.tolist(), strict=True)
+        if joined
+    ]
+    edges = [
+        Edge(producer=edge.producer, topic=edge.topic, consumer=edge.consumer, out_rate=rate, keep=keep, lag=lag)
+        for edge, rate, keep, lag, runs in zip(
+            world.edges, _known(window.out_rate), window.keep.tolist(), window.lag.tolist(), window.fed.tolist(), strict=True
+        )
+        if runs
+    ]
     return Observation(
-        nodes=tuple(
-            Node(name=node.name, cores=node.cores, cpu=cpu)
-            for node, cpu, joined in zip(world.nodes, window.node_cpu.tolist(), window.joined.tolist(), strict=True)
-            if joined
-        ),
-        operators=_operators(world, window, live, warm.tolist(), costs or {}),
-        edges=tuple(
-            Edge(
-                producer=edge.producer,
-                topic=edge.topic,
-                consumer=edge.consumer,
-                out_rate=None if isnan(rate) else rate,
-                keep=keep,
-                lag=lag,
-            )
-            for edge, rate, keep, lag in zip(
-                world.edges, window.out_rate.tolist(), window.keep.tolist(), window.lag.tolist(), strict=True
-            )
-            if edge.consumer in runs
-        ),
+        nodes=tuple(nodes),
+        operators=_operators(world, window, live, warm, costs or {}),
+        edges=tuple(edges),
         previous=previous,
         age_s=0.0,
         cycle_s=window.length_s,
@@ -54,25 +47,26 @@ def observation(
 
 
 def _operators(
-    world: World, window: Window, live: list[bool], warm: list[bool], costs: Mapping[int, Cost]
+    world: World, window: Window, live: list[bool], warm: NDArray[np.bool_], costs: Mapping[int, Cost]
 ) -> tuple[Operator, ...]:
     """The rows of an operator are shared evenly by the instances that are up; of one on its way nothing is measured."""
     names = [node.name for node in world.nodes]
-    where, cpus, up, rates = (v.tolist() for v in (window.node, window.cpu, window.up, window.processed))
+    present = np.maximum(np.bincount(window.owner, window.up, len(live)), 1)
+    in_rate = np.where(window.up, (window.processed / present)[window.owner], np.nan)
+    instances = [
+        Instance(node=names[node], in_rate=rate, cpu=cpu, warming=is_warm)
+        for node, rate, cpu, is_warm in zip(
+            window.node.tolist(), _known(in_rate), window.cpu.tolist(), warm.tolist(), strict=True
+        )
+    ]
     found, first = [], 0
-    for number, operator in enumerate(world.operators):
+    for number, (operator, runs) in enumerate(zip(world.operators, live, strict=True)):
         last = first + len(operator.nodes)
-        if live[number]:
-            present = sum(up[first:last])
-            rate = None if isnan(rates[number]) or not present else rates[number] / present
-            instances = tuple(
-                Instance(node=names[where[i]], in_rate=rate if up[i] else None, cpu=cpus[i], warming=warm[i])
-                for i in range(first, last)
-            )
+        if runs:
             found.append(
                 Operator(
                     name=operator.name,
-                    instances=instances,
+                    instances=tuple(instances[first:last]),
                     priority=operator.priority,
                     min_accuracy=operator.min_accuracy,
                     cost=costs.get(number),
@@ -80,6 +74,10 @@ def _operators(
             )
         first = last
     return tuple(found)
+
+
+def _known(values: Floats) -> list[float | None]:
+    return [None if value != value else value for value in values.tolist()]
 
 
 def warming(window: Window, floor: Floats, policy: Policy) -> NDArray[np.bool_]:

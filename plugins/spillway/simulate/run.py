@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spillway.decide.qod import decide
-from spillway.model.qod import Decision, Move, Observation, Previous
+from spillway.model.qod import Cost, Decision, Move, Observation, Previous
 from spillway.policy import Policy
 from spillway.simulate.engine import Twin
+from spillway.simulate.learning import Learner
 from spillway.simulate.observation import floors, observation, warming
 from spillway.simulate.watch import Watch, Window
 from spillway.simulate.world import World
@@ -50,6 +51,7 @@ class Loop:
         self._watch = Watch(self.twin, seed=seed)
         self._world, self._policy, self._controller = world, policy, controller
         self._floors = floors(world)
+        self._learner = Learner(world, policy) if policy.cpu_model == "affine" else None
         self._previous: Previous | None = None
         self._edge = {edge.name: number for number, edge in enumerate(world.edges)}
         self._operator = {operator.name: number for number, operator in enumerate(world.operators)}
@@ -62,7 +64,7 @@ class Loop:
         if self._controller is None:
             return Cycle(window=window, decision=None)
         warm = warming(window, self._floors, self._policy)
-        seen = observation(self._world, window, warm, previous=self._previous)
+        seen = observation(self._world, window, warm, costs=self._costs(window), previous=self._previous)
         decision = self._controller(seen, self._policy)
         self._previous = decision.remember
         self.twin.publish({self._edge[edge.name]: edge.keep for edge in decision.edges if edge.published})
@@ -70,6 +72,12 @@ class Loop:
             first = int(self.twin.first[self._operator[move.operator]])
             self.twin.move(first + move.instance, self._node[move.target])
         return Cycle(window=window, decision=decision)
+
+    def _costs(self, window: Window) -> dict[int, Cost]:
+        if self._learner is None:
+            return {}
+        self._learner.see(window)
+        return self._learner.costs()
 
 
 def play(

@@ -19,7 +19,7 @@ from spillway.topology.section import A_NAME, A_TOPIC, NAME, TOPIC, Section, one
 TOP = ("name", "description", "seed", "duration", "nodes", "topics", "pipelines", "policy", "physics")
 INJECTED = ("events", "key", "partitions", "garbage", "pool", "options")
 """Fields of a topic that only the injector reads; a scenario may be played on both."""
-COSTS = ("fixed_ms", "wait_ms", "per_arrived_us", "per_kept_us", "output")
+COSTS = ("fixed_ms", "driver_ms", "wait_ms", "per_arrived_us", "per_kept_us", "output")
 A_FILE = "a UTF-8 YAML file with the fields name, duration, nodes, topics and pipelines"
 
 
@@ -186,6 +186,7 @@ class _Reader:
         usual = Costs()
         return Costs(
             fixed_s=inner.number("fixed_ms", usual.fixed_s * 1e3, 0, 600_000) / 1e3,
+            driver_s=inner.number("driver_ms", usual.driver_s * 1e3, 0, 600_000) / 1e3,
             wait_s=inner.number("wait_ms", usual.wait_s * 1e3, 0, 600_000) / 1e3,
             per_arrived_s=inner.number("per_arrived_us", usual.per_arrived_s * 1e6, 0, 1e9) / 1e6,
             per_kept_s=inner.number("per_kept_us", usual.per_kept_s * 1e6, 0, 1e9) / 1e6,

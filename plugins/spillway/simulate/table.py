@@ -39,10 +39,10 @@ def samples(run: Run, *, name: str = "") -> list[Sample]:
 
 def marks(run: Run) -> list[Mark]:
     """What happened: moves, and when floors could not be kept."""
-    found = [Mark(t_s=t_s, text=f"{m.operator}[{m.instance}] to {m.target}") for t_s, m in run.moves]
+    found = [Mark(t_s=t_s, text=f"{m.operator}[{m.instance}] moves from {m.source} to {m.target}") for t_s, m in run.moves]
     known: tuple[str, ...] = ()
     for t_s, queries in run.infeasible:
         if queries != known:
-            found.append(Mark(t_s=t_s, text=f"no floor for {', '.join(queries)}"))
+            found.append(Mark(t_s=t_s, text=f"the floors do not fit: {', '.join(queries)}"))
         known = queries
     return sorted(found, key=lambda mark: mark.t_s)

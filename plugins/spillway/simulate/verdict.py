@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,12 @@ LAG_CYCLES = 3
 """unless it is gone again after this many cycles."""
 RECOVERED_CYCLES = 5
 """After a rush, everything is kept again within this many cycles."""
-NOISE = 0.01
-"""Shedding is random: a share kept may miss its keep by so much."""
+CALM = 0.1
+"""A rush is over when no more than this part of it is left."""
+WHOLE = 0.99
+"""An accuracy that counts as 1."""
+SIGMAS = 4.0
+"""Shedding is random: the share kept of n events may miss its keep by so many times sqrt(keep·(1−keep)/n)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,8 @@ class QueryVerdict:
     """The longest time in a row with too much waiting."""
     recovered: int | None
     """Cycles after the rush until everything was kept and little was waiting; None: not before the end."""
+    below_cycles: int
+    """Cycles in which its accuracy was below its floor by more than chance."""
     rushed: bool
     """Something had to go, or waited too long."""
     broken: tuple[str, ...]
@@ -76,17 +83,18 @@ def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
     lag = [float(w.lag_s[number]) for w in cycles]
     sent = [offered(w, topics) for w in cycles]
     floor = operator.min_accuracy or 0.0
-    rushed = min(accuracy, default=1.0) < 1.0 - NOISE or max(lag, default=0.0) > LAG_LIMIT_S
+    rushed = min(accuracy, default=1.0) < WHOLE or max(lag, default=0.0) > LAG_LIMIT_S
     recovered = recovery(sent, accuracy, lag) if rushed else 0
     late = longest([value > LAG_LIMIT_S for value in lag])
     broken = []
-    if min(accuracy, default=1.0) < floor - NOISE:
-        broken.append(f"fell to an accuracy of {min(accuracy):.2f}, its floor is {floor:g}")
+    below = [a for a, rate, w in zip(accuracy, sent, cycles, strict=True) if a < floor - noise(floor, rate * w.length_s)]
+    if below:
+        broken.append(f"fell to an accuracy of {min(below):.2f} (for {len(below)} cycles below its floor of {floor:g})")
     if late > LAG_CYCLES:
         broken.append(f"was more than {LAG_LIMIT_S:g} s behind for {late} cycles, up to {max(lag):.0f} s")
     if rushed and (recovered is None or recovered > RECOVERED_CYCLES):
-        when = "at the end" if recovered is None else f"{recovered} cycles after the rush"
-        broken.append(f"was not back at an accuracy of 1 before {when}" if recovered else f"was not back to normal {when}")
+        when = "at the end" if recovered is None else f"before {recovered} cycles after the rush"
+        broken.append(f"did not have everything again {when}")
     return QueryVerdict(
         query=operator.name,
         priority=operator.priority or 0,
@@ -97,10 +105,20 @@ def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
         accuracy_mean=float(np.mean(accuracy)) if accuracy else 1.0,
         lag_max_s=max(lag, default=0.0),
         late_cycles=late,
+        below_cycles=len(below),
         recovered=recovered,
         rushed=rushed,
         broken=tuple(broken),
     )
+
+
+def noise(keep: float, events: float) -> float:
+    """How far the share kept of so many events may be from the keep by chance.
+
+    >>> round(noise(0.5, 10_000), 3)
+    0.02
+    """
+    return SIGMAS * sqrt(keep * (1.0 - keep) / max(events, 1.0))
 
 
 def longest(flags: Sequence[bool]) -> int:
@@ -119,16 +137,16 @@ def longest(flags: Sequence[bool]) -> int:
 def recovery(offered: Sequence[float], accuracy: Sequence[float], lag_s: Sequence[float]) -> int | None:
     """Cycles from the end of the rush to the first from which on everything is kept and little waits.
 
-    The rush is over after the last cycle in which more than half-way between the least and the most was offered.
+    The rush is over after the last cycle in which more was offered than the least and a tenth of the way to the most.
 
     >>> recovery([1, 9, 9, 1, 1, 1], [1, 0.4, 0.5, 0.7, 1, 1], [0, 5, 1, 0, 0, 0])
     2
     >>> recovery([1, 9, 9, 1], [1, 0.4, 0.5, 0.7], [0, 0, 0, 0]) is None
     True
     """
-    half = (min(offered) + max(offered)) / 2
-    over = max((n for n, rate in enumerate(offered) if rate > half), default=-1)
-    poor = [a < 1.0 - NOISE or s > LAG_LIMIT_S for a, s in zip(accuracy, lag_s, strict=True)]
+    calm = min(offered) + CALM * (max(offered) - min(offered))
+    over = max((n for n, rate in enumerate(offered) if rate > calm), default=-1)
+    poor = [a < WHOLE or s > LAG_LIMIT_S for a, s in zip(accuracy, lag_s, strict=True)]
     last_poor = max((n for n, is_poor in enumerate(poor) if is_poor), default=-1)
     if last_poor == len(poor) - 1:
         return None

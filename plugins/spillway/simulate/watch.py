@@ -30,12 +30,14 @@ class Window:
     """Rows on each edge that its last batch left behind; all that wait, if none ended."""
     keep: Floats
     """In force on each edge at the end."""
-    read: Floats
-    """Rows of each edge that were read by batches which ended."""
-    kept: Floats
-    """Those of them that passed the shedder."""
     batches: Floats
-    """Of each operator, that ended."""
+    """Batches of each operator that ended,"""
+    span_s: Floats
+    """the time from the start of the batch before them to that of the last one,"""
+    read: Floats
+    """the rows they read,"""
+    kept: Floats
+    """and those that passed the shedders."""
     processed: Floats
     """Rows per second behind the shedders of each operator."""
     cpu: Floats
@@ -57,6 +59,8 @@ class Window:
     """For how long each instance has been where it is."""
     live: NDArray[np.bool_]
     """Operators that run."""
+    fed: NDArray[np.bool_]
+    """Edges whose consumer runs."""
     joined: NDArray[np.bool_]
     """Nodes that are there."""
 
@@ -98,9 +102,10 @@ class Watch:
             out_rate=out_rate,
             lag=lag,
             keep=twin.keep.copy(),
-            read=read,
-            kept=kept,
             batches=batches,
+            span_s=self._since("last_start"),
+            read=np.bincount(twin.consumer, read, count),
+            kept=np.bincount(twin.consumer, kept, count),
             processed=np.bincount(twin.consumer, out_rate * share, count),
             cpu=self._measured(100.0 * self._since("cpu_s") / length),
             node_cpu=self._measured(100.0 * self._since("node_s") / length + twin.background),
@@ -112,6 +117,7 @@ class Watch:
             up=twin.up_at <= twin.now + 1e-9,
             age_s=twin.now - twin.started,
             live=twin.live,
+            fed=twin.live[twin.consumer],
             joined=twin.joined,
         )
         self._begin()

@@ -26,9 +26,11 @@ class TwinNode:
 class Costs:
     """What a batch of an operator costs."""
 
-    fixed_s: float = 0.05
-    """CPU of a batch without rows: planning, offsets, commits."""
-    wait_s: float = 0.2
+    fixed_s: float = 0.15
+    """CPU of the instances for a batch without rows."""
+    driver_s: float = 0.15
+    """CPU of the driver per batch, before the instances begin; on the node of the first one, and part of no instance's CPU."""
+    wait_s: float = 0.15
     """Time of a batch in which nothing computes: the broker's and the store's answers."""
     per_arrived_s: float = 0.0
     """CPU per row read, whether it is kept or not."""
