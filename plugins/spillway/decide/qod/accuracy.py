@@ -40,9 +40,17 @@ def local(world: World, demanded: Floats) -> Floats:
     return np.clip(np.divide(slowest, asked, out=np.ones_like(asked), where=asked > 0.0), 0.0, 1.0)
 
 
+def telling_rate(world: World) -> Floats:
+    """The in_rate of every instance; NaN of one that warms up beside others that do not, for its own says nothing yet."""
+    if not world.warming.any():
+        return world.in_rate
+    settled = np.bincount(world.operator_of, ~world.warming, len(world.operators)) > 0
+    return np.where(world.warming & settled[world.operator_of], np.nan, world.in_rate)
+
+
 def slowest_rate(world: World) -> Floats:
     """The smallest in_rate of every operator; 0 while all its instances are so new that nothing was measured."""
-    return np.nan_to_num(np.fmin.reduceat(world.in_rate, world.first_instance)) if len(world.in_rate) else world.in_rate
+    return np.nan_to_num(np.fmin.reduceat(telling_rate(world), world.first_instance)) if len(world.in_rate) else world.in_rate
 
 
 def upstream(world: World, of_itself: Floats) -> Floats:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spillway.decide.qod.accuracy import slowest_rate
+from spillway.decide.qod.accuracy import slowest_rate, telling_rate
 from spillway.decide.qod.world import OUTSIDE, Floats, World, total
 
 CORE = 100.0
@@ -34,8 +34,8 @@ def measured(world: World) -> Floats:
     >>> measured(single(in_rates=(50.0, 40.0), cpu=30.0)).tolist()
     [30.0]
     """
-    slowest = np.flatnonzero(np.nan_to_num(world.in_rate) == slowest_rate(world)[world.operator_of])[::-1]
-    chosen = np.zeros(len(world.operators), dtype=np.intp)
+    slowest = np.flatnonzero(telling_rate(world) == slowest_rate(world)[world.operator_of])[::-1]
+    chosen = world.first_instance.copy()
     chosen[world.operator_of[slowest]] = slowest
     return np.nan_to_num(world.cpu[chosen]) if len(world.cpu) else world.cpu
 

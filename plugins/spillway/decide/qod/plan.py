@@ -89,12 +89,12 @@ def keep_floors(world: World, load: Load, floor: Floats, seed: int) -> Promise:
     rank = upward(world, world.rank.astype(float))
     offered = available(world)
     relief = floors.relieve(world, needed, offered, rank, seed=seed)
-    cramped = at_floors > CORE + ALIKE
+    cramped = (at_floors > CORE + ALIKE) & ~shed.slowed(world)
     start, limit = world.floor, np.full(len(world.query), NOTHING)
     addition: dict[int, float] = {}
     if relief.short or cramped.any():
-        trusted = np.where(floors.warming(world), np.inf, offered + relief.released(len(offered)))
-        filled = _floors_by_priority(world, load, floor, trusted)
+        nodes = np.where(floors.warming(world), np.inf, offered + relief.released(len(offered)))
+        filled = _floors_by_priority(world, load, floor, nodes, np.where(shed.slowed(world), np.inf, CORE))
         start, limit = filled.accuracy, filled.limit
         addition = floors.addition(world, needed, offered, rank, relief, seed=seed)
     return Promise(
@@ -113,9 +113,9 @@ def _used(world: World, load: Load, floor: Floats, accuracy: Floats) -> Floats:
     return np.concatenate([on_nodes(world, of_instance), of_instance])
 
 
-def _floors_by_priority(world: World, load: Load, floor: Floats, offered: Floats) -> Filled:
+def _floors_by_priority(world: World, load: Load, floor: Floats, nodes: Floats, cores: Floats) -> Filled:
     """Floors that do not all fit are honoured from the highest priority down."""
     rows: Uses = uses(world, load, load.own, floor)
-    capacity = np.concatenate([offered, np.full(len(floor), CORE)]) - np.concatenate([on_nodes(world, load.fixed), load.fixed])
+    capacity = np.concatenate([nodes - on_nodes(world, load.fixed), cores - load.fixed])
     zero = np.zeros(len(world.query))
     return shed.distribute(world, rows, capacity, zero, world.floor, shed.pace(world, load, load.own))

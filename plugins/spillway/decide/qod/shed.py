@@ -55,11 +55,16 @@ def ceiling(world: World, floor: Floats) -> Floats:
     >>> ceiling(world, upward(world, world.floor)).tolist()
     [0.4, 0.6]
     """
-    held = np.ones(len(world.operators))
-    at = world.operator_of[warming(world)[world.node_of]]
-    held[at] = floor[at]
+    held = np.where(slowed(world), floor, 1.0)
     result = np.ones(len(world.query))
     np.minimum.at(result, world.pair_query, held[world.pair_operator])
+    return result
+
+
+def slowed(world: World) -> Flags:
+    """Operators with an instance on a node that warms up."""
+    result = np.zeros(len(world.operators), dtype=bool)
+    result[world.operator_of[warming(world)[world.node_of]]] = True
     return result
 
 

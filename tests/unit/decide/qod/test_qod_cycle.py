@@ -258,6 +258,17 @@ def test_a_new_instance_may_be_without_metrics() -> None:
     assert (decision.missing, decision.queries["new"].desired) == ((), 0.4)
 
 
+def test_what_warms_up_is_not_taken_for_overloaded() -> None:
+    """It does a tenth of its rows with half a core; taken at its word, its floor of 0.8 would need four cores."""
+    alone = decide(seen(query("new", cpu=50.0, done=0.1, floor=0.8, warming=True)), Policy())
+    assert alone.feasible and alone.queries["new"].desired == 0.8
+    pair = seen(query("new", cpu=50.0, done=0.1, floor=0.8), cores={"n1": 1.0, "n2": 1.0})
+    old, new = Instance(node="n1", in_rate=45.0, cpu=30.0), Instance(node="n2", in_rate=5.0, cpu=50.0, warming=True)
+    decision = decide(replace(pair, operators=(replace(pair.operators[0], instances=(old, new)),)), Policy())
+    assert decision.feasible and not decision.moves
+    assert decision.expected.cpu["n1"] == pytest.approx(20.0 + 0.8 * 30.0 / 0.9)
+
+
 def test_nothing_is_moved_off_or_onto_a_warming_node() -> None:
     tight = [query("a", cpu=60.0, floor=1.0), query("b", cpu=60.0, floor=1.0)]
     two = {"n1": 1.0, "n2": 4.0}
