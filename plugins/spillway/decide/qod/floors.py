@@ -6,6 +6,7 @@ beside the floors of all that is there; where there is none, the floors are infe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -126,11 +127,11 @@ def addition(world: World, required: Floats, available: Floats, rank: Floats, pl
     usable = ~warming(world) & ~np.isnan(world.node_cpu)
     size = required[world.operator_of]
     missing = repack(size, world.node_of, np.where(usable, available, -np.inf), seed=seed)[1]
-    if missing.sum() < sum(plan.short.values()) - SLIVER:
-        more = available + np.where(missing > SLIVER, missing + SLIVER, 0.0)
-        if not relieve(world, required, more, rank, seed=seed).short:
-            return {n: float(missing[n]) for n in np.flatnonzero(missing > SLIVER).tolist()}
-    return dict(plan.short)
+    missing = np.ceil(missing * 1e4 - SLIVER) / 1e4  # a millionth of a core, up, so that it still suffices
+    plain = {n: math.ceil(cpu * 1e4 - SLIVER) / 1e4 for n, cpu in plan.short.items()}
+    if missing.sum() < sum(plain.values()) and not relieve(world, required, available + missing, rank, seed=seed).short:
+        return {n: float(missing[n]) for n in np.flatnonzero(missing).tolist()}
+    return plain
 
 
 def warming(world: World) -> Flags:

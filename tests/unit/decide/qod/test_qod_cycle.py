@@ -354,7 +354,7 @@ def test_the_addition_of_cores_fixes_it_and_is_the_smallest() -> None:
         if decision.infeasible is None or sum(decision.infeasible.at.values()) < decision.infeasible.cores_needed - 1e-9:
             continue
         found += 1
-        more = {node: cores + 1e-5 for node, cores in decision.infeasible.at.items()}
+        more = dict(decision.infeasible.at)
         assert decide(with_cores(observation, more), Policy()).feasible, seed
         least = cores_missing(Oracle(observation))
         assert least <= decision.infeasible.cores_needed + 1e-5, seed
