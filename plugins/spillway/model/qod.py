@@ -153,7 +153,6 @@ class Reason(StrEnum):
     RAISE_WAITS = "raise_waits"
     RAISE_LIMITED = "raise_limited"
     LAG_UNKNOWN = "lag_unknown"
-    METRICS_MISSING = "metrics_missing"
     METRICS_STALE = "metrics_stale"
 
 

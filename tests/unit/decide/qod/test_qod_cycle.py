@@ -151,6 +151,7 @@ def test_small_changes_are_not_published(done: float, published: bool) -> None:
     decision = decide(replace(seen(query("q", cpu=100.0, done=done)), previous=before), Policy())
     assert decision.edges[0].published is published
     assert decision.keep("to_q:q") == pytest.approx(done if published else 0.5)
+    assert (decision.edges[0].code is Reason.WITHIN_TOLERANCE) is not published
 
 
 def test_a_floor_is_not_waited_for() -> None:
@@ -247,6 +248,7 @@ def test_a_node_that_warms_up_runs_at_its_floors() -> None:
     )
     decision = decide(observation, Policy())
     assert {name: state.desired for name, state in decision.queries.items()} == {"new": 0.4, "old": 0.3, "far": 1.0}
+    assert decision.edges[1].code is Reason.WARMING
     assert decision.edges[1].reason == "keeps 30 %, the least old is promised, while n1 warms up"
     assert decide(observation, Policy(), paper=True).queries["old"].desired == 0.3
 
@@ -395,6 +397,8 @@ def test_an_edge_says_what_it_keeps_of_what_arrives() -> None:
     ]
     crowded = replace(observation, operators=(replace(observation.operators[0], instances=(
         Instance(node="n1", in_rate=50.0, cpu=60.0),)), *observation.operators[1:]))  # fmt: skip
-    words = {e.name: e.reason for e in decide(crowded, Policy()).edges}
-    assert words["union:light"] == "hands on all that arrives: what has to go is dropped earlier"
-    assert words["union:heavy"].startswith("keeps 0 %, the floor of heavy: n1 has ")
+    edges = {e.name: e for e in decide(crowded, Policy()).edges}
+    assert edges["union:light"].code is Reason.SHED_EARLIER
+    assert edges["union:light"].reason == "hands on all that arrives: what has to go is dropped earlier"
+    assert edges["union:heavy"].code is Reason.AT_FLOOR
+    assert edges["union:heavy"].reason.startswith("keeps 0 %, the floor of heavy: n1 has ")
