@@ -1,8 +1,8 @@
 """How fast is the twin? 10 000 instances through 1 000 cycles, observed and decided on each time (`make bench NAME=twin`)
 
 Pipelines of thirty instances (two topics, a union, a light and a heavy query) lie on nodes of four cores; their rates swing, so
-that at any time some nodes carry more than they can. Engine, observation and decision are timed apart, because one is the twin's, one
-the form in which decisions take it and one the controller's own.
+that at any time some nodes carry more than they can. Engine, observation and decision are timed apart, because one is the twin's,
+one the form in which decisions take it and one the controller's own.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def measure(instances: int, cycles: int, step_s: float, seed: int) -> int:
             say(f"cycle {number + 1}: {1000 * (time.perf_counter() - began) / (number + 1):.1f} ms a cycle")
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     twin = loop.twin
-    exact = bool((twin.arrived == twin.ended_kept + (twin.ended_read - twin.ended_kept) + twin.queued).all())
+    exact = bool((twin.arrived == twin.processed + twin.shed + twin.queued).all())
     return conclude(
         instances=count, cycles=cycles, wall_s=wall, cpu_s=cpu, engine_s=engine[0], decide_s=controller.seconds,
-        rows=int(twin.ended_rows.sum()), shedding=controller.shedding, moves=controller.moves, exact=exact,
+        rows=int(twin.processed.sum()), shedding=controller.shedding, moves=controller.moves, exact=exact,
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ class Control(StrEnum):
 def simulate(
     file: Annotated[str, typer.Argument(metavar="FILE", help="a scenario of the twin, such as scenarios/twin/rush_hour.yaml")],
     policy: Annotated[
-        str | None, typer.Option(metavar="paper|FILE", help="a policy file instead of the scenario's own, or the papers' literal cycle")
+        str | None,
+        typer.Option(metavar="paper|FILE", help="a policy file instead of the scenario's own, or the papers' literal cycle"),
     ] = None,
     no_control: Annotated[bool, typer.Option("--no-control", help="nobody decides: every edge keeps everything")] = False,
     seed: Annotated[int | None, typer.Option(min=0, help="another course of chance than the scenario's")] = None,
@@ -57,7 +58,9 @@ def simulate(
     chance = scenario.seed if seed is None else seed
     if against is not None:
         if no_control or paper or plot or record:
-            raise BadInput("--against plays the keeps of the recording: leave out --no-control, --policy paper, --plot and --record.")
+            raise BadInput(
+                "--against plays the keeps of the recording: leave out --no-control, --policy paper, --plot and --record."
+            )
         _compare(scenario, rules, chance, against, as_json)
     else:
         who = Control.NOBODY if no_control else Control.PAPER if paper else Control.SPILLWAY
@@ -139,7 +142,9 @@ def _print(scenario: TwinScenario, who: Control, run: Run, found: Verdict) -> No
         line = f"{t_s:6.0f} s  the floors do not fit: {', '.join(queries)} (in {len(run.infeasible)} of {_cycles(cycles)})"
         out.print(escape(line), highlight=False, soft_wrap=True)
     color = "green" if found.kept else "red"
-    out.print(f"[{color}]verdict: {'kept' if found.kept else 'broken'}[/]: {escape(found.sentence)}", highlight=False, soft_wrap=True)
+    out.print(
+        f"[{color}]verdict: {'kept' if found.kept else 'broken'}[/]: {escape(found.sentence)}", highlight=False, soft_wrap=True
+    )
 
 
 def _row(query: QueryVerdict) -> tuple[str, ...]:

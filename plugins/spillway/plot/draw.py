@@ -112,8 +112,18 @@ def _write_marks(first: Axes, last: Axes, marks: Sequence[Mark]) -> None:
         near = next((t for t in where if abs(t - mark.t_s) < 0.012 * (first.get_xlim()[1] - first.get_xlim()[0])), mark.t_s)
         where[near] = where.get(near, "") + letter
     for t_s, letters in where.items():
-        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "xytext": (3, -2)}
-        first.annotate(letters, (t_s, 1.0), ha="left", va="top", fontsize=9, fontweight="bold", color=INK, **place)
+        first.annotate(
+            letters,
+            (t_s, 1.0),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            xytext=(3, -2),
+            ha="left",
+            va="top",
+            fontsize=9,
+            fontweight="bold",
+            color=INK,
+        )
     words = [f"{letter}  {mark.t_s:.0f} s: {mark.text}" for mark, letter in zip(marks, _LETTERS, strict=False)]
     if len(marks) > len(_LETTERS):
         words.append(f"and {len(marks) - len(_LETTERS)} more")

@@ -14,9 +14,7 @@ REMEMBERED = 50
 """Batches whose shortest tells what does not depend on the rows."""
 
 
-def next_bounds(
-    bound: Ints, rows: Ints, busy_s: Floats, fixed_s: Floats, target_s: Floats, *, least: int, most: int
-) -> Ints:
+def next_bounds(bound: Ints, rows: Ints, busy_s: Floats, fixed_s: Floats, target_s: Floats, *, least: int, most: int) -> Ints:
     """The bounds after batches of `rows` rows that took `busy_s`.
 
     >>> one = lambda *values: np.array(values)

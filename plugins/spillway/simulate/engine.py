@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from spillway.inject.profiles import Profile
 from spillway.policy import Policy
 from spillway.simulate.batches import COLD_BATCHES, REMEMBERED, admitted, next_bounds
-from spillway.simulate.sharing import Floats, Ints, share
+from spillway.simulate.sharing import Floats, Ints, share, sums
 from spillway.simulate.world import World
 
 _DONE_S = 1e-9
@@ -36,14 +36,17 @@ class Twin:
         operators, instances, edges = len(world.operators), len(self.owner), len(world.edges)
         # edges
         self.keep: Floats = np.ones(edges)
-        self.arrived, self.read, self.kept = (np.zeros(edges, np.int64) for _ in range(3))
-        self.ended_read, self.ended_kept, self.ended_arrived = (np.zeros(edges, np.int64) for _ in range(3))
+        self.arrived, self.read, self.processed, self.shed = (np.zeros(edges, np.int64) for _ in range(4))
+        """Rows that came, that a batch has read, and that a batch which ended has let through or dropped."""
+        self.ended_arrived: Ints = np.zeros(edges, np.int64)
+        """Rows that had come when the last batch which ended was planned."""
+        self._taken, self._kept = (np.zeros(edges, np.int64) for _ in range(2))
         self.lag: Ints = np.zeros(edges, np.int64)
         """Rows that the last batch which ended had left behind."""
         self._planned: Ints = np.zeros(edges, np.int64)
         # operators
         self.running = np.zeros(operators, bool)
-        self.batches, self.written, self.ended_rows = (np.zeros(operators, np.int64) for _ in range(3))
+        self.batches, self.written = (np.zeros(operators, np.int64) for _ in range(2))
         self.last_start: Floats = np.array([o.from_s for o in world.operators])
         """Of the last batch that ended."""
         self.bound: Ints = np.full(operators, policy.batch_rows_first)
@@ -100,8 +103,8 @@ class Twin:
 
     @property
     def queued(self) -> Ints:
-        """Rows on each edge that are neither processed nor shed: waiting, or in a batch that has not ended."""
-        return self.arrived - self.ended_read
+        """Rows on each edge that wait, or are in a batch that has not ended."""
+        return self.arrived - self.read + self._taken
 
     # ---- one step
 
@@ -127,11 +130,11 @@ class Twin:
 
     def _begin(self, waiting: NDArray[np.bool_], now: float) -> None:
         up = self.up_at <= now + 1e-9
-        present = np.bincount(self.owner, up, len(self.running))
+        present = sums(self.owner, up, len(self.running))
         edges = np.flatnonzero(waiting[self.consumer])
         consumer = self.consumer[edges]
         rows = self.arrived[edges] - self.read[edges]
-        total = np.bincount(consumer, rows, len(self.running))
+        total = sums(consumer, rows, len(self.running))
         starts = waiting & (total > 0) & (present > 0)
         idle = waiting & ~starts
         self._next[idle] = self._tick(now)[idle]
@@ -145,10 +148,10 @@ class Twin:
         if sheds.size:
             kept[sheds] = self._random.binomial(taken[sheds], self.keep[edges[sheds]])
         self.read[edges] += taken
-        self.kept[edges] += kept
+        self._taken[edges], self._kept[edges] = taken, kept
         self._planned[edges] = self.arrived[edges]
-        read = np.bincount(consumer, taken, len(self.running))
-        work = self._fixed + self._per_arrived * read + self._per_kept * np.bincount(consumer, kept, len(self.running))
+        read = sums(consumer, taken, len(self.running))
+        work = self._fixed + self._per_arrived * read + self._per_kept * sums(consumer, kept, len(self.running))
         mine = np.flatnonzero(starts[self.owner] & up)
         owner = self.owner[mine]
         self._left[mine] = work[owner] / present[owner] * self._cold(mine, now)
@@ -176,23 +179,21 @@ class Twin:
             got, level = share(wanted, self.node, self._capacity)
         self._left -= got
         self.cpu_s += got
-        self.node_s += np.bincount(self.node, got, len(self.node_s))
+        self.node_s += sums(self.node, got, len(self.node_s))
         busy = np.add.reduceat((self._left > _DONE_S).astype(np.int64), self.first)
         ended = self.running & (busy == 0) & (self._ready <= end)
         if ended.any():
             done = np.maximum.reduceat(end - open_s + self._took(got, open_s, self.slots, level[self.node]), self.first)
             self._end(ended, np.maximum(done, self._ready))
 
-    def _plan_beside(
-        self, wanted: Floats, planning: NDArray[np.bool_], now: float, end: float
-    ) -> tuple[Floats, Floats]:
+    def _plan_beside(self, wanted: Floats, planning: NDArray[np.bool_], now: float, end: float) -> tuple[Floats, Floats]:
         """Drivers share the CPU of their node with the instances there; a batch is ready a while after its plan."""
         open_s = np.where(planning, end - np.maximum(self._began, now), 0.0)
         plan, node = np.minimum(self._plan, open_s), self.node[self.first]
         both, level = share(np.concatenate([wanted, plan]), np.concatenate([self.node, node]), self._capacity)
         got, planned = both[: len(wanted)], both[len(wanted) :]
         self._plan -= planned
-        self.node_s += np.bincount(node, planned, len(self.node_s))
+        self.node_s += sums(node, planned, len(self.node_s))
         done = planning & (self._plan <= _DONE_S)
         self._plan[done] = 0.0
         at = end - open_s + self._took(planned, open_s, np.ones_like(open_s), level[node])
@@ -206,13 +207,14 @@ class Twin:
 
     def _end(self, ended: NDArray[np.bool_], at: Floats) -> None:
         edges = np.flatnonzero(ended[self.consumer])
-        self.ended_read[edges], self.ended_kept[edges] = self.read[edges], self.kept[edges]
+        self.processed[edges] += self._kept[edges]
+        self.shed[edges] += self._taken[edges] - self._kept[edges]
+        self._taken[edges] = self._kept[edges] = 0
         self.ended_arrived[edges] = self._planned[edges]
         self.lag[edges] = self._planned[edges] - self.read[edges]
         which = np.flatnonzero(ended)
-        processed = np.bincount(self.consumer[edges], self.ended_kept[edges], len(ended))[which].astype(np.int64)
-        written = np.floor(processed * self._output[which] + 1e-6).astype(np.int64)
-        self.ended_rows[which], self.written[which] = processed, written
+        rows = sums(self.consumer[edges], self.processed[edges], len(ended))[which]
+        self.written[which] = np.floor(rows * self._output[which] + 1e-6).astype(np.int64)
         self.arrived[self.inner] = self.written[self.producer[self.inner]]
         self.last_start[which] = self._began[which]
         self.running[which] = False

@@ -9,6 +9,7 @@ import numpy as np
 from spillway.decide.qod.learn import learn
 from spillway.model.qod import Cost, CostSample
 from spillway.policy import Policy
+from spillway.simulate.sharing import sums
 from spillway.simulate.watch import Window
 from spillway.simulate.world import World
 
@@ -25,8 +26,8 @@ class Learner:
     def see(self, window: Window) -> None:
         """A window in which an instance was new or away says nothing about the usual cost."""
         count = len(self._instances)
-        settled = np.bincount(window.owner, window.age_s < self._policy.qod_warm_up_s, count) == 0
-        cpu = np.bincount(window.owner, window.cpu, count) / self._instances
+        settled = sums(window.owner, window.age_s < self._policy.qod_warm_up_s, count) == 0
+        cpu = sums(window.owner, window.cpu, count) / self._instances
         for number in np.flatnonzero(settled & (window.batches > 0) & (window.span_s > 0)).tolist():
             per_s = 1.0 / (window.span_s[number] * self._instances[number])
             sample = CostSample(

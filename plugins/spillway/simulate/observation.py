@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from spillway.model.qod import Cost, Edge, Instance, Node, Observation, Operator, Previous
 from spillway.policy import Policy
-from spillway.simulate.sharing import Floats
+from spillway.simulate.sharing import Floats, sums
 from spillway.simulate.watch import Window, levels
 from spillway.simulate.world import World
 
@@ -51,7 +51,7 @@ def _operators(
 ) -> tuple[Operator, ...]:
     """The rows of an operator are shared evenly by the instances that are up; of one on its way nothing is measured."""
     names = [node.name for node in world.nodes]
-    present = np.maximum(np.bincount(window.owner, window.up, len(live)), 1)
+    present = np.maximum(sums(window.owner, window.up, len(live)), 1)
     in_rate = np.where(window.up, (window.processed / present)[window.owner], np.nan)
     instances = [
         Instance(node=names[node], in_rate=rate, cpu=cpu, warming=is_warm)

@@ -80,9 +80,7 @@ class Loop:
         return self._learner.costs()
 
 
-def play(
-    world: World, policy: Policy, *, duration_s: float, seed: int = 1, controller: Controller | None = decide
-) -> Run:
+def play(world: World, policy: Policy, *, duration_s: float, seed: int = 1, controller: Controller | None = decide) -> Run:
     """Whole cycles, as many as begin within the duration."""
     loop = Loop(world, policy, seed=seed, controller=controller)
     count = max(1, round(duration_s / policy.qod_cycle_s))

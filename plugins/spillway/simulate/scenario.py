@@ -126,7 +126,9 @@ class _Reader:
             for name in changes:
                 if name not in names:
                     allowed = one_of(names)
-                    section.wrong(f"operators.{name}", f"pipeline {pipeline.name} has no such operator{suggest(name, names)}", allowed)
+                    section.wrong(
+                        f"operators.{name}", f"pipeline {pipeline.name} has no such operator{suggest(name, names)}", allowed
+                    )
             before = f"{pipeline.name}/" if qualify else ""
             for operator in pipeline.operators:
                 at = section.at(f"operators.{operator.name}")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+def sums(index: Ints, values: NDArray[Any], size: int) -> Floats:
+    """The sum of the values that carry the same index."""
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 def share(wanted: Floats, node: Ints, capacity: Floats) -> tuple[Floats, Floats]:
@@ -21,7 +28,7 @@ def share(wanted: Floats, node: Ints, capacity: Floats) -> tuple[Floats, Floats]
     """
     nodes = len(capacity)
     level = np.full(nodes, np.inf)
-    tight = np.bincount(node, wanted, nodes) > capacity * (1 + 1e-12)
+    tight = sums(node, wanted, nodes) > capacity * (1 + 1e-12)
     if not tight.any():
         return wanted, level
     got = wanted.copy()
@@ -34,6 +41,6 @@ def share(wanted: Floats, node: Ints, capacity: Floats) -> tuple[Floats, Floats]
         if not fits.any():
             got[open_] = level[where]
             break
-        left -= np.bincount(where[fits], want[fits], nodes)
+        left -= sums(where[fits], want[fits], nodes)
         open_ = open_[~fits]
     return got, level

@@ -100,7 +100,7 @@ def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
         priority=operator.priority or 0,
         floor=floor,
         offered=round(sum(rate * w.length_s for rate, w in zip(sent, cycles, strict=True))),
-        processed=int(run.twin.ended_rows[number]),
+        processed=int(run.twin.processed[run.twin.consumer == number].sum()),
         accuracy_min=min(accuracy, default=1.0),
         accuracy_mean=float(np.mean(accuracy)) if accuracy else 1.0,
         lag_max_s=max(lag, default=0.0),
@@ -151,4 +151,3 @@ def recovery(offered: Sequence[float], accuracy: Sequence[float], lag_s: Sequenc
     if last_poor == len(poor) - 1:
         return None
     return max(0, last_poor + 1 - over)
-

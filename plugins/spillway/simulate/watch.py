@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spillway.simulate.engine import Twin
-from spillway.simulate.sharing import Floats, Ints
+from spillway.simulate.sharing import Floats, Ints, sums
 from spillway.simulate.world import World, WorldError
 
 _COUNTERS = (
-    "arrived", "ended_arrived", "ended_read", "ended_kept", "written", "last_start", "batches", "cpu_s", "node_s"
+    "arrived", "ended_arrived", "processed", "shed", "written", "last_start", "batches", "cpu_s", "node_s"
 )  # fmt: skip
 
 
@@ -89,7 +89,8 @@ class Watch:
         length, count = twin.now - self._at, len(twin.running)
         batches, arriving = self._since("batches"), self._since("arrived") / length
         lag = np.where((batches > 0)[twin.consumer], twin.lag, twin.arrived - twin.read).astype(float)
-        read, kept = self._since("ended_read"), self._since("ended_kept")
+        kept = self._since("processed")
+        read = kept + self._since("shed")
         with np.errstate(invalid="ignore", divide="ignore"):
             self._kept_share = np.where(read > 0, kept / read, self._kept_share)
             out_rate = self._out_rate(batches > 0, arriving)
@@ -104,9 +105,9 @@ class Watch:
             keep=twin.keep.copy(),
             batches=batches,
             span_s=self._since("last_start"),
-            read=np.bincount(twin.consumer, read, count),
-            kept=np.bincount(twin.consumer, kept, count),
-            processed=np.bincount(twin.consumer, out_rate * share, count),
+            read=sums(twin.consumer, read, count),
+            kept=sums(twin.consumer, kept, count),
+            processed=sums(twin.consumer, out_rate * share, count),
             cpu=self._measured(100.0 * self._since("cpu_s") / length),
             node_cpu=self._measured(100.0 * self._since("node_s") / length + twin.background),
             current=self._downwards(np.minimum(share, 1.0)),
@@ -126,8 +127,9 @@ class Watch:
     def _out_rate(self, ended: NDArray[np.bool_], arriving: Floats) -> Floats:
         """Outside, from end offsets; inside, what the producer wrote, from the start of one batch to the start of the last."""
         twin = self._twin
-        idle = np.bincount(twin.consumer, twin.queued, len(ended)) == 0
-        written = np.where(ended, self._since("written") / self._since("last_start"), np.where(idle, 0.0, np.nan))
+        idle = sums(twin.consumer, twin.queued, len(ended)) == 0
+        span = self._since("last_start")
+        written = np.where(ended & (span > 0), self._since("written") / span, np.where(idle & ~ended, 0.0, np.nan))
         return np.where(twin.producer < 0, arriving, written[twin.producer])
 
     def _per_topic(self, per_edge: Floats) -> Floats:
@@ -152,9 +154,9 @@ class Watch:
     def _lag_s(self, lag: Floats, arriving: Floats) -> Floats:
         """An operator to which nothing comes any more is behind by what it was last sent."""
         twin, count = self._twin, len(self._twin.running)
-        pace = np.bincount(twin.consumer, arriving, count)
+        pace = sums(twin.consumer, arriving, count)
         self._pace = np.where(pace > 0, pace, self._pace)
-        seconds: Floats = np.bincount(twin.consumer, lag, count) / self._pace
+        seconds: Floats = sums(twin.consumer, lag, count) / self._pace
         return seconds
 
 

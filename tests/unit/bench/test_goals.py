@@ -255,3 +255,23 @@ def test_qod_scale_measures_a_decision_that_sheds(bench: Any) -> None:
     decision = decide(bench("qod_scale").observation(400), Policy())
     assert decision.feasible and not decision.moves
     assert sum(edge.keep < 1.0 for edge in decision.edges) > 20
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "exact", "missed"),
+    [(59.9, True, None), (60.1, True, "in_a_minute"), (30.0, False, "no_row_lost_or_doubled")],
+)
+def test_twin(bench: Any, capsys: pytest.CaptureFixture[str], wall_s: float, exact: bool, missed: str | None) -> None:
+    code = bench("twin").conclude(
+        instances=10_000, cycles=1_000, wall_s=wall_s, cpu_s=wall_s, engine_s=10.0, decide_s=20.0, rows=1, shedding=1, moves=0,
+        exact=exact,
+    )  # fmt: skip
+    assert code == (0 if missed is None else 1)
+    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
+
+
+def test_twin_measures_what_it_concludes_on(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    bench("twin").measure(60, 3, 1.0, 1)
+    found = last_line(capsys)
+    assert found["instances"] == 60 and found["cycles"] == 3 and found["rows"] > 0
+    assert found["goals"]["no_row_lost_or_doubled"]

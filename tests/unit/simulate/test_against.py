@@ -1,0 +1,169 @@
+"""The twin against a recorded run. The recordings here are the twin's own: of the same world, and of others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from spillway.simulate.against import Comparison, against
+from spillway.simulate.recording import FORMAT, Recording, RecordingError, read, record
+from spillway.simulate.run import play
+from spillway.simulate.scenario import TwinScenario, load
+from spillway.simulate.world import Costs
+from twin_worlds import SCENARIOS, shipped
+
+
+@cache
+def rush() -> TwinScenario:
+    return load(SCENARIOS / "rush_hour.yaml")
+
+
+@cache
+def recorded() -> Recording:
+    return record(shipped("rush_hour"), source="the twin itself")
+
+
+def compared(recording: Recording, **costs: float) -> Comparison:
+    """By a twin whose heavy query has other costs."""
+    world = rush().world
+    operators = tuple(
+        replace(o, costs=Costs(**{**{n: getattr(o.costs, n) for n in Costs.__slots__}, **costs})) if o.name == "heavy" else o
+        for o in world.operators
+    )
+    return against(replace(world, operators=operators), rush().policy, recording, seed=rush().seed)
+
+
+def heavy(comparison: Comparison) -> Any:
+    return next(o for o in comparison.operators if o.operator == "heavy")
+
+
+def test_against_itself_it_is_off_by_little_more_than_chance() -> None:
+    found = heavy(compared(recorded()))
+    assert found.accuracy.mean < 0.02 and found.cpu.mean < 3.0 and found.lag_s.mean < 0.4
+    assert found.accuracy.cycles == found.cpu.cycles == len(recorded().cycles)
+    assert found.cpu.recorded == pytest.approx(60.0, rel=0.3)
+
+
+def test_a_machine_that_is_slower_than_the_twin_shows_in_lag_and_cpu() -> None:
+    """Recorded where a row costs 1.9 ms; the twin believes in 1.45."""
+    world = rush().world
+    slow = replace(
+        world,
+        operators=tuple(
+            replace(o, costs=replace(o.costs, per_kept_s=1.9e-3)) if o.name == "heavy" else o for o in world.operators
+        ),
+    )
+    run = play(slow, rush().policy, duration_s=rush().duration_s, seed=9)
+    recording = record(run, source="a slower machine")
+    wrong, right = heavy(compared(recording)), heavy(compared(recording, per_kept_s=1.9e-3))
+    assert wrong.cpu.bias < -5.0, "the twin uses less"
+    assert wrong.lag_s.bias < 0.0, "and is less behind"
+    assert abs(right.cpu.bias) < 2.0
+    assert right.lag_s.mean < wrong.lag_s.mean
+    assert right.accuracy.mean < 0.03, "keeps are those of the recording"
+
+
+def test_what_moved_moves_again() -> None:
+    run = shipped("thesis_1", "paper")
+    scenario = load(SCENARIOS / "thesis_1.yaml")
+    found = against(scenario.world, scenario.policy, record(run, source="moves"), seed=scenario.seed)
+    light = next(o for o in found.operators if o.operator == "light")
+    assert light.cpu is not None and light.cpu.mean < 6.0
+    stay = replace(
+        record(run, source=""),
+        cycles=tuple(
+            replace(c, operators={n: replace(o, nodes=()) for n, o in c.operators.items()}) for c in record(run, source="").cycles
+        ),
+    )
+    stayed = next(o for o in against(scenario.world, scenario.policy, stay, seed=1).operators if o.operator == "heavy")
+    moved = next(o for o in found.operators if o.operator == "heavy")
+    assert stayed.lag_s is not None and moved.lag_s is not None and stayed.lag_s.mean > 5 * moved.lag_s.mean
+
+
+def test_cycles_that_do_not_tell_are_left_out() -> None:
+    """Not read as zero: neither compared, nor taken for a topic that fell silent."""
+    cycles = list(recorded().cycles)
+    blank = replace(
+        cycles[12],
+        topics=dict.fromkeys(cycles[12].topics),
+        operators={n: replace(o, cpu=None, accuracy=None) for n, o in cycles[12].operators.items()},
+        edges={n: replace(e, lag=None, keep=None) for n, e in cycles[12].edges.items()},
+    )
+    found = heavy(compared(replace(recorded(), cycles=(*cycles[:12], blank, *cycles[13:]))))
+    assert found.cpu.cycles == found.accuracy.cycles == found.lag_s.cycles == len(cycles) - 1
+    assert found.cpu.mean < 3.0
+
+
+def test_a_recording_survives_its_file(tmp_path: Any) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(recorded().to_json())
+    assert read(file) == recorded()
+
+
+def changed(**changes: Any) -> str:
+    return json.dumps({**json.loads(recorded().to_json()), **changes})
+
+
+def first(**changes: Any) -> str:
+    raw = json.loads(recorded().to_json())
+    raw["cycles"][0] |= changes
+    return json.dumps(raw)
+
+
+MISTAKES = {
+    "no json": ("{", "is no recording: line 1 is not valid JSON"),
+    "something else": ("[]", f'it does not begin with "format": "{FORMAT}"'),
+    "another version": (changed(format="spillway-recording/9"), "it does not begin with"),
+    "no cycles": (changed(cycles=[]), "cycles is empty or missing"),
+    "no length": (changed(cycle_s=0), "cycle_s is missing or 0"),
+    "another length": (changed(cycle_s=5.0), r"cycles\[0\].t_s is 15, but cycles of 5 s end at 5"),
+    "negative": (first(topics={"taxi.yellow": -1}), "topics.taxi.yellow is -1, but must be a number of at least 0 or null"),
+    "no number": (first(nodes={"n1": "all"}), r"cycles\[0\].nodes.n1 is 'all', but must be"),
+    "keep above one": (first(edges={"union:heavy": {"keep": 1.5}}), "keep is 1.5, but must be a number from 0 to 1 or null"),
+    "unknown field": (first(operators={"heavy": {"rate": 1}}), r"operators.heavy has the unknown field rate: known are in_rate"),
+    "places": (first(operators={"heavy": {"nodes": "n1"}}), "nodes must be a list of names"),
+    "no object": (first(edges=[]), r"cycles\[0\].edges must be an object"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_a_file_that_is_no_recording_is_refused_with_the_reason(text: str, says: str, tmp_path: Any) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(text)
+    with pytest.raises(RecordingError, match=says) as caught:
+        read(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(RecordingError, match=r"^nowhere.json cannot be read: No such file"):
+        read("nowhere.json")
+
+
+@pytest.mark.parametrize(
+    ("what", "changes"),
+    [
+        ("topic strange", {"topics": {"strange": 1.0}}),
+        ("edge strange", {"edges": {"strange": None}}),
+        ("operator strange", {"operators": {"strange": None}}),
+        ("node strange", {"nodes": {"strange": 1.0}}),
+    ],
+)
+def test_a_recording_of_something_else_is_refused(what: str, changes: dict[str, Any]) -> None:
+    known = recorded().cycles[0]
+    filled = {
+        name: {k: next(iter(getattr(known, name).values())) if v is None else v for k, v in value.items()}
+        for name, value in changes.items()
+    }
+    cycles = (replace(known, **filled), *recorded().cycles[1:])
+    with pytest.raises(RecordingError, match=rf"cycles\[0\] has the {what}, which the scenario does not have"):
+        compared(replace(recorded(), cycles=cycles))
+
+
+def test_arrivals_have_to_be_known() -> None:
+    cycles = tuple(replace(c, topics={"taxi.yellow": 1.0}) for c in recorded().cycles)
+    with pytest.raises(RecordingError, match=r"the rate of topic taxi.green was not recorded"):
+        compared(replace(recorded(), cycles=cycles))

@@ -1,0 +1,62 @@
+"""What counts as a promise that was kept."""
+
+from __future__ import annotations
+
+import pytest
+from spillway.model.samples import Measure
+from spillway.simulate.table import marks, samples
+from spillway.simulate.verdict import longest, noise, recovery, verdict
+from twin_worlds import shipped
+
+
+@pytest.mark.parametrize(
+    ("offered", "accuracy", "lag", "after"),
+    [
+        ([1, 9, 9, 1, 1], [1, 0.5, 0.5, 1, 1], [0, 9, 0, 0, 0], 1),
+        ([1, 9, 9, 1, 1], [1, 0.5, 0.5, 0.9, 1], [0, 9, 0, 0, 0], 2),
+        ([1, 9, 9, 1, 1], [1, 0.5, 0.5, 1, 1], [0, 9, 0, 3, 0], 2),
+        ([1, 9, 9, 1, 1], [1, 0.5, 1, 1, 1], [0, 9, 0, 0, 0], 0),
+        ([1, 9, 9, 1, 1], [1, 0.5, 0.5, 0.6, 0.7], [0] * 5, None),
+        ([1, 9, 9, 1, 1], [1, 1, 1, 1, 1], [0, 9, 9, 9, 9], None),
+        ([9, 9, 9, 9, 9], [0.5, 0.5, 1, 1, 1], [0] * 5, 3),
+    ],
+)
+def test_recovery(offered: list[float], accuracy: list[float], lag: list[float], after: int | None) -> None:
+    assert recovery(offered, accuracy, lag) == after
+
+
+def test_longest() -> None:
+    assert [longest(flags) for flags in ([], [False], [True, True, False, True])] == [0, 0, 2]
+
+
+def test_few_events_may_miss_their_floor_by_chance() -> None:
+    assert noise(0.5, 100) > 5 * noise(0.5, 10_000)
+    assert noise(1.0, 100) == noise(0.0, 0) == 0.0
+
+
+def test_what_is_broken_is_said_with_the_query() -> None:
+    found = verdict(shipped("rush_hour", "nobody"))
+    light, heavy = found.queries
+    assert (light.query, heavy.query) == ("light", "heavy"), "the most important first"
+    assert not light.broken and len(heavy.broken) == 2
+    assert found.sentence.startswith("heavy was more than 2 s behind for ")
+    assert heavy.accuracy_min == 1.0 and heavy.late_cycles > 15 and heavy.recovered is None
+
+
+def test_the_table_has_all_that_a_figure_shows_at_every_cycle() -> None:
+    run = shipped("thesis_2")
+    found = samples(run, name="twin")
+    assert {s.run for s in found} == {"twin"}
+    names = {measure: {s.name for s in found if s.measure is measure} for measure in Measure}
+    queries = {"taxi/light", "taxi/heavy", "knn/classify"}
+    assert names[Measure.ACCURACY] == names[Measure.LAG] == names[Measure.FLOOR] == names[Measure.PROCESSED] == queries
+    assert names[Measure.KEEP] == {e.name for e in run.world.edges}
+    early = [s for s in found if s.t_s == 15.0 and s.name == "knn/classify" and s.measure is not Measure.FLOOR]
+    assert early and all(s.value is None for s in early), "it has not started: nothing is known, and nothing is zero"
+    last = {s.measure: s.value for s in found if s.t_s == run.cycles[-1].window.end_s and s.name == "taxi/heavy"}
+    assert last[Measure.OFFERED] == pytest.approx(120.0) and last[Measure.ACCURACY] == pytest.approx(1.0)
+
+
+def test_moves_are_marked_when_they_are_decided() -> None:
+    run = shipped("thesis_1", "paper")
+    assert [(m.t_s, m.text) for m in marks(run)] == [(t, f"light[{move.instance}] moves from n1 to n2") for t, move in run.moves]
