@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.decide.qod.cpu import CORE
-from spillway.decide.qod.repack import SLIVER, repack
+from spillway.decide.qod.repack import MOST_ITEMS, SLIVER, repack
 from spillway.decide.qod.reschedule import Candidate, choose
 from spillway.decide.qod.schedule import estimate, place
 from spillway.decide.qod.world import Flags, Floats, World, total
@@ -35,6 +35,8 @@ class Plan:
     moves: tuple[Moved, ...]
     short: Mapping[int, float]
     """Nodes whose floors still do not fit, and by how many percent of a core."""
+    missing: Floats | None = None
+    """By node: the least that any placement was found to be short of; None when none was looked for."""
 
     def released(self, nodes: int) -> Floats:
         gone = np.zeros(nodes)
@@ -71,7 +73,8 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
             unused[to] -= estimated(world, candidate.instance)
         if (left := target - sum(c.required for c, _ in placed)) > SLIVER:
             short[source] = left
-    if short:
+    missing: Floats | None = None
+    if short and len(size) <= MOST_ITEMS:
         elsewhere, missing = repack(size, world.node_of, np.where(usable, available, -np.inf), seed=seed)
         if not missing.any():
             home, short = elsewhere, {}
@@ -85,16 +88,18 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
         )
         for i in np.flatnonzero(home != world.node_of).tolist()
     )
-    return Plan(moves=moves, short=short)
+    return Plan(moves=moves, short=short, missing=missing)
 
 
 def _place(
     world: World, candidates: list[Candidate], target: float, source: int, room: Floats, unused: Floats, seed: int
 ) -> list[tuple[Candidate, int]]:
     """The paper's choice if all of it can be placed, else its choice among what fits somewhere."""
-    able = np.max(np.delete(room, source), initial=-np.inf)
+    able = max(np.max(room[:source], initial=-np.inf), np.max(room[source + 1 :], initial=-np.inf)) + SLIVER
+    fitting = [c for c in candidates if c.required <= able]
+    first = choose(candidates, target)
     best: list[tuple[Candidate, int]] = []
-    for choice in (choose(candidates, target), choose([c for c in candidates if c.required <= able + SLIVER], target)):
+    for choice in (first if all(c.required <= able for c in first) else [], choose(fitting, target)):
         placed = _fit(world, choice, source, room.copy(), unused.copy(), seed)
         if sum(c.required for c, _ in placed) >= target - SLIVER:
             return placed
@@ -108,7 +113,9 @@ def _fit(
     placed: list[tuple[Candidate, int]] = []
     room[source] = -np.inf
     for candidate in sorted(choice, key=lambda c: (-c.required, c.instance)):
-        nodes = {world.nodes[n].name: n for n in np.flatnonzero(room >= candidate.required - SLIVER).tolist()}
+        fits = np.flatnonzero(room >= candidate.required - SLIVER)
+        most = fits[unused[fits] == np.max(unused[fits], initial=-np.inf)].tolist()
+        nodes = {world.nodes[n].name: n for n in most}
         cpu = estimated(world, candidate.instance)
         name = place(cpu, {name: float(unused[n]) for name, n in nodes.items()}, seed=seed)
         if name is not None:
@@ -122,15 +129,13 @@ def addition(world: World, required: Floats, available: Floats, rank: Floats, pl
     """The smallest addition of CPU, by node, after which `relieve` makes every floor fit.
 
     What the nodes are short of always suffices. It may take less to add it elsewhere, where an instance then has room to go to;
-    the least a search over placements comes to is taken if `relieve` finds its way there.
+    the least a search over placements came to is taken if `relieve` finds its way there.
     """
-    usable = ~warming(world) & ~np.isnan(world.node_cpu)
-    size = required[world.operator_of]
-    missing = repack(size, world.node_of, np.where(usable, available, -np.inf), seed=seed)[1]
-    missing = np.ceil(missing * 1e4 - SLIVER) / 1e4  # a millionth of a core, up, so that it still suffices
-    plain = {n: math.ceil(cpu * 1e4 - SLIVER) / 1e4 for n, cpu in plan.short.items()}
-    if missing.sum() < sum(plain.values()) and not relieve(world, required, available + missing, rank, seed=seed).short:
-        return {n: float(missing[n]) for n in np.flatnonzero(missing).tolist()}
+    plain = {n: math.ceil(cpu * 1e4 - SLIVER) / 1e4 for n, cpu in plan.short.items()}  # up, so that it still suffices
+    if plan.missing is not None:
+        missing = np.ceil(plan.missing * 1e4 - SLIVER) / 1e4
+        if missing.sum() < sum(plain.values()) and not relieve(world, required, available + missing, rank, seed=seed).short:
+            return {n: float(missing[n]) for n in np.flatnonzero(missing).tolist()}
     return plain
 
 

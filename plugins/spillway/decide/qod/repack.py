@@ -15,11 +15,11 @@ import numpy as np
 from spillway.decide.qod.world import Flags, Floats, Ints, total
 
 SLIVER = 1e-9
+MOST_ITEMS = 5_000
+"""In larger worlds no other placement is looked for."""
 MOST_STEPS = 200
 MOST_PACKED = 500
 RESTARTS = 12
-MOST_PARTNERS = 5_000
-"""Exchanges are tried with so many items only: those on the nodes with the most room."""
 
 
 def repack(size: Floats, home: Ints, capacity: Floats, *, seed: int = 0) -> tuple[Ints, Floats]:
@@ -111,7 +111,6 @@ def _best_step(size: Floats, home: Ints, over: Floats, fixed: Flags, source: int
     best = np.unravel_index(int(np.argmax(gain)), gain.shape)
     found: tuple[float, tuple[int, int | None, int]] = (float(gain[best]), (int(here[best[0]]), None, int(nodes[best[1]])))
     others = np.flatnonzero((home != source) & ~fixed[home] & (size > SLIVER))
-    others = others[np.argsort(over[home[others]], kind="stable")][:MOST_PARTNERS]
     if len(others):
         less = size[here][:, None] - size[others][None, :]
         gain = np.where(less > 0.0, _gain(less, over[source], over[home[others]][None, :]), -np.inf)
