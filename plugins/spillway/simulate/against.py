@@ -141,6 +141,6 @@ def _compare(world: World, number: int, windows: list[Window], recording: Record
     return Compared(
         operator=name,
         lag_s=error(lambda w: float(sum(w.lag[n] for n in inputs)) / float(sum(w.out_rate[n] for n in inputs) or 1.0), lag_s),
-        accuracy=error(lambda w: float(w.accuracy[number]), of("accuracy")),
+        accuracy=error(lambda w: float(w.current[number]), of("accuracy")),
         cpu=error(lambda w: float(w.cpu[mine].sum()), of("cpu")),
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
+from spillway.model.qod import Observation, ObservationError, edge_name
 from spillway.simulate.run import Run
 
 FORMAT = "spillway-recording/1"
@@ -33,7 +35,7 @@ class OperatorRecord:
     cpu: float | None
     """Percent of a core, all instances together."""
     accuracy: float | None
-    """Share of the source events it saw."""
+    """Its current accuracy: rows that got in per row that was sent, along the way from the sources."""
     nodes: tuple[str, ...] = ()
     """Where its instances were; empty: not told, they stayed."""
 
@@ -85,14 +87,102 @@ class Recording:
 
 
 def read(path: str | Path) -> Recording:
+    """A recording, or stored observations, one JSON object per line (docs/twin.md says how to get them)."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RecordingError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
+        if '"format"' not in text[:200] and '"nodes"' in text:
+            return from_observations(text.splitlines(), source=Path(path).name)
         return Recording.from_json(text)
     except RecordingError as error:
         raise RecordingError(f"{path} is no recording: {error}") from None
+
+
+def from_observations(lines: Iterable[str], *, source: str) -> Recording:
+    """What the live cycle saw, as it was stored: observations in order, at the ends of their windows.
+
+    A cycle that is missing tells nothing. Where all operators are of one pipeline, names are those of its topology.
+    """
+    seen: list[tuple[datetime, Observation]] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                found = Observation.from_json(line)
+                seen.append((datetime.fromisoformat(found.now or ""), found))
+            except ObservationError as error:
+                raise RecordingError(f"line {number}: {error}") from None
+            except ValueError:
+                raise RecordingError(f"line {number}: now is missing or no time: give the end of the window") from None
+    cycle_s = seen[0][1].cycle_s
+    if not cycle_s:
+        raise RecordingError("line 1: cycle_s is missing: give the length of a cycle in seconds")
+    at = {round((end - seen[0][0]).total_seconds() / cycle_s): found for end, found in seen}
+    if min(at) < 0:
+        raise RecordingError("the observations are not in order of time")
+    prefix = _one_pipeline(found for _, found in seen)
+    cycles = tuple(
+        _seen(at[n], (n + 1) * cycle_s, prefix) if n in at else CycleRecord(t_s=(n + 1) * cycle_s) for n in range(max(at) + 1)
+    )
+    return Recording(cycle_s=cycle_s, cycles=cycles, source=source)
+
+
+def _one_pipeline(observations: Iterable[Observation]) -> str:
+    pipelines = {o.name.partition("/")[0] for found in observations for o in found.operators if "/" in o.name}
+    return f"{pipelines.pop()}/" if len(pipelines) == 1 else ""
+
+
+def _seen(observation: Observation, t_s: float, prefix: str) -> CycleRecord:
+    def plain(name: str) -> str:
+        return name.removeprefix(prefix)
+
+    rates = {o.name: _all(i.in_rate for i in o.instances) for o in observation.operators}
+    accuracy = _current(observation, rates)
+    return CycleRecord(
+        t_s=t_s,
+        topics={e.topic or "": e.out_rate for e in observation.edges if e.producer is None},
+        edges={
+            edge_name(None if e.producer is None else plain(e.producer), e.topic, plain(e.consumer)): EdgeRecord(
+                keep=e.keep, lag=e.lag
+            )
+            for e in observation.edges
+        },
+        operators={
+            plain(o.name): OperatorRecord(
+                in_rate=rates[o.name],
+                cpu=_all(i.cpu for i in o.instances),
+                accuracy=accuracy[o.name],
+                nodes=tuple(i.node for i in o.instances),
+            )
+            for o in observation.operators
+        },
+        nodes={n.name: n.cpu for n in observation.nodes},
+    )
+
+
+def _all(values: Iterable[float | None]) -> float | None:
+    """Their sum; None when one of them is not known."""
+    known = list(values)
+    return None if None in known or not known else sum(value for value in known if value is not None)
+
+
+def _current(observation: Observation, rates: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Stream Economics, equations 3 and 4."""
+    inputs = {o.name: [e for e in observation.edges if e.consumer == o.name] for o in observation.operators}
+    found: dict[str, float | None] = {}
+
+    def of(name: str) -> float | None:
+        if name not in found:
+            sent, got = _all(e.out_rate for e in inputs[name]), rates[name]
+            above = [1.0 if e.producer is None else of(e.producer) for e in inputs[name]]
+            if sent is None or got is None or None in above:
+                found[name] = None
+            else:
+                found[name] = (min(got / sent, 1.0) if sent > 0 else 1.0) * min(a for a in above if a is not None)
+        return found[name]
+
+    return {o.name: of(o.name) for o in observation.operators}
 
 
 def record(run: Run, *, source: str) -> Recording:
@@ -108,7 +198,7 @@ def record(run: Run, *, source: str) -> Recording:
                 operators[operator.name] = OperatorRecord(
                     in_rate=_known(float(window.processed[number])),
                     cpu=float(window.cpu[first:last].sum()),
-                    accuracy=_known(float(window.accuracy[number])),
+                    accuracy=_known(float(window.current[number])),
                     nodes=tuple(world.nodes[n].name for n in window.node[first:last].tolist()),
                 )
             first = last

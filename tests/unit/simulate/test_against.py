@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from spillway.simulate.against import Comparison, against
+from spillway.simulate.observation import observation
 from spillway.simulate.recording import FORMAT, Recording, RecordingError, read, record
 from spillway.simulate.run import play
 from spillway.simulate.scenario import TwinScenario, load
@@ -101,6 +104,63 @@ def test_a_recording_survives_its_file(tmp_path: Any) -> None:
     file = tmp_path / "run.json"
     file.write_text(recorded().to_json())
     assert read(file) == recorded()
+
+
+def stored(*, prefix: str = "taxi/", leave_out: int | None = None) -> str:
+    """The observations of the run as the live cycle stores them: names with their pipeline, one object per line."""
+    run = shipped("rush_hour")
+    lines = []
+    for number, window in enumerate(c.window for c in run.cycles):
+        seen = observation(run.world, window, np.zeros(len(window.owner), bool))
+        named = replace(
+            seen,
+            now=f"2026-01-01T00:{15 * (number + 1) // 60:02d}:{15 * (number + 1) % 60:02d}+00:00",
+            operators=tuple(replace(o, name=prefix + o.name) for o in seen.operators),
+            edges=tuple(
+                replace(e, producer=e.producer and prefix + e.producer, consumer=prefix + e.consumer) for e in seen.edges
+            ),
+        )
+        if number != leave_out:
+            lines.append(named.to_json())
+    return "\n".join(lines) + "\n"
+
+
+def test_what_the_live_cycle_stored_is_a_recording(tmp_path: Any) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(stored())
+    found = read(file)
+    assert found.source == "run.jsonl" and found.cycle_s == 15.0
+    for mine, theirs in zip(recorded().cycles, found.cycles, strict=True):
+        assert theirs.t_s == pytest.approx(mine.t_s) and theirs.topics == pytest.approx(mine.topics)
+        assert theirs.edges == mine.edges and theirs.nodes == pytest.approx(mine.nodes)
+        for name, operator in mine.operators.items():
+            assert theirs.operators[name].nodes == operator.nodes
+            for field in ("in_rate", "cpu", "accuracy"):
+                assert getattr(theirs.operators[name], field) == pytest.approx(getattr(operator, field), rel=1e-6)
+
+
+def test_a_cycle_that_was_not_stored_is_not_known(tmp_path: Any) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(stored(leave_out=7))
+    found = read(file)
+    assert len(found.cycles) == len(recorded().cycles) and found.cycles[7].operators == {}
+    assert heavy(compared(found)).cpu.cycles == len(found.cycles) - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda text: text.replace('"cores"', '"cors"'), r"line 1: nodes\[0\].cores is missing"),
+        (lambda text: re.sub(r',"now":"[^"]*"', "", text), "line 1: now is missing or no time"),
+        (lambda text: "\n".join(reversed(text.splitlines())), "the observations are not in order of time"),
+        (lambda text: text.replace('"cycle_s":15.0,', ""), "line 1: cycle_s is missing"),
+    ],
+)
+def test_stored_observations_that_cannot_be_used_are_refused(change: Any, says: str, tmp_path: Any) -> None:
+    file = tmp_path / "run.jsonl"
+    file.write_text(change(stored()))
+    with pytest.raises(RecordingError, match=says):
+        read(file)
 
 
 def changed(**changes: Any) -> str:
