@@ -20,6 +20,8 @@ PANELS: tuple[tuple[str, tuple[Measure, ...]], ...] = (
     ("accuracy, share of source events by query (dotted: its floor)", (Measure.ACCURACY, Measure.FLOOR)),
 )
 SHARES = (Measure.KEEP, Measure.ACCURACY)
+FAR = 30.0
+"""Lags beyond this many times the limit are drawn by powers of ten, or the limit would not be seen."""
 _LETTERS = ascii_uppercase
 INK, GRID, GREY = "#222222", "#e3e3e3", ("#555555", "#8a8a8a", "#b0b0b0")
 
@@ -55,6 +57,9 @@ def draw(
     for axis, (label, of_panel) in zip(axes, panels, strict=True):
         _panel(axis, label, of_panel, shades, styles)
         if lag_limit_s is not None and of_panel[0].measure is Measure.LAG:
+            if max(line.highest for line in of_panel) > FAR * lag_limit_s:
+                axis.set_yscale("symlog", linthresh=lag_limit_s)
+                axis.yaxis.set_major_formatter("{x:g}")
             axis.axhline(lag_limit_s, color=INK, linewidth=0.8, linestyle=(0, (2, 2)), label=f"limit, {lag_limit_s:g} s")
         for mark in marks:
             axis.axvline(mark.t_s, color=INK, linewidth=0.7, alpha=0.6)

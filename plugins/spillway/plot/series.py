@@ -29,30 +29,52 @@ class Line:
         return self.names[0].rsplit(":", 1)[-1]
 
     @property
+    def course(self) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
+        return tuple(self.times), tuple(v if v == v else None for v in self.values)
+
+    @property
+    def highest(self) -> float:
+        return max((v for v in self.values if v == v), default=0.0)
+
+    @property
     def spread(self) -> float:
-        known = [v for v in self.values if v == v]
-        return max(known) - min(known) if known else 0.0
+        return self.highest - min((v for v in self.values if v == v), default=0.0)
 
 
 def lines(samples: Iterable[Sample]) -> list[Line]:
-    """One line per measure, name and run, by time; lines about one operator that are the same become one with all names.
+    """One line per measure, name and run, by time; of lines that are the same one is left, with all names.
 
-    What is offered is offered from outside, so there equal lines become one whichever operators they are about.
+    Lines about different operators stay apart, except for what is offered: that comes from outside. A line that is the same in
+    every run belongs to none.
     """
     found: dict[tuple[Measure, str, str], Line] = {}
     for sample in sorted(samples, key=lambda s: s.t_s):
         line = found.setdefault((sample.measure, sample.name, sample.run), Line(sample.measure, [sample.name], sample.run))
         line.times.append(sample.t_s)
         line.values.append(float("nan") if sample.value is None else float(sample.value))
-    merged: dict[tuple[object, ...], Line] = {}
-    for line in found.values():
+    return _runs_together(_names_together(found.values()))
+
+
+def _names_together(found: Iterable[Line]) -> list[Line]:
+    kept: dict[tuple[object, ...], Line] = {}
+    for line in found:
         about = "" if line.measure is Measure.OFFERED else line.subject
-        shape = (line.measure, about, line.run, tuple(line.times), tuple(v if v == v else None for v in line.values))
-        if shape in merged:
-            merged[shape].names += line.names
-        else:
-            merged[shape] = line
-    return list(merged.values())
+        first = kept.setdefault((line.measure, about, line.run, *line.course), line)
+        if first is not line:
+            first.names += line.names
+    return list(kept.values())
+
+
+def _runs_together(found: list[Line]) -> list[Line]:
+    runs = {line.run for line in found}
+    alike: dict[tuple[object, ...], list[Line]] = {}
+    for line in found:
+        alike.setdefault((line.measure, tuple(line.names), *line.course), []).append(line)
+    everywhere = {id(same[0]) for same in alike.values() if len(runs) > 1 and len(same) == len(runs)}
+    repeated = {id(line) for same in alike.values() if id(same[0]) in everywhere for line in same[1:]}
+    for line in found:
+        line.run = "" if id(line) in everywhere else line.run
+    return [line for line in found if id(line) not in repeated]
 
 
 def chosen(of_panel: Sequence[Line]) -> tuple[list[Line], int]:
@@ -70,6 +92,6 @@ def colors(of_figure: Iterable[Line]) -> dict[str, str]:
 
 
 def dashes(of_figure: Iterable[Line]) -> dict[str, object]:
-    """A line style per run; the first is solid."""
-    runs = dict.fromkeys(line.run for line in of_figure)
-    return {run: DASHES[number % len(DASHES)] for number, run in enumerate(runs)}
+    """A line style per run; the first is solid, and so is what belongs to none."""
+    runs = dict.fromkeys(line.run for line in of_figure if line.run)
+    return {"": DASHES[0], **{run: DASHES[number % len(DASHES)] for number, run in enumerate(runs)}}

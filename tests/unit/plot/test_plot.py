@@ -41,7 +41,20 @@ def test_an_operator_has_one_colour_and_a_run_one_style() -> None:
     table = [*rows(Measure.KEEP, "x:b", 1.0), *rows(Measure.ACCURACY, "b", 1.0), *rows(Measure.ACCURACY, "c", 1.0, run="two")]
     found = lines(table)
     assert set(colors(found)) == {"b", "c"} and len(set(colors(found).values())) == 2
-    assert list(dashes(found)) == ["", "two"] and dashes(found)[""] == "solid"
+    assert dashes(found) == {"": "solid", "two": "solid"}
+
+
+def test_what_is_the_same_in_every_run_is_drawn_once() -> None:
+    table = [
+        *rows(Measure.OFFERED, "q", 9.0, 9.0, run="one"),
+        *rows(Measure.OFFERED, "q", 9.0, 9.0, run="two"),
+        *rows(Measure.LAG, "q", 0.0, 1.0, run="one"),
+        *rows(Measure.LAG, "q", 0.0, 99.0, run="two"),
+    ]
+    found = lines(table)
+    assert [(line.measure, line.run) for line in found] == [(Measure.OFFERED, ""), (Measure.LAG, "one"), (Measure.LAG, "two")]
+    styles = dashes(found)
+    assert styles["one"] == styles[""] == "solid" != styles["two"]
 
 
 def test_of_too_many_lines_those_that_change_most_are_drawn() -> None:
