@@ -149,11 +149,11 @@ def test_shedding_is_by_chance_and_as_good_as_chance() -> None:
 def test_a_moved_instance_leaves_between_batches_is_away_and_is_cold() -> None:
     physics = Physics(down_s=5.0, cold_s=20.0, cold_factor=3.0, cpu_noise=0.0)
     twin = Twin(single(400.0, physics=physics), Policy(), seed=1)
-    twin.advance(100.0)
+    twin.advance(100.3)
     steady = twin.batches[0]
     twin.move(0, 1)
-    twin.advance(100.2)
-    assert twin.running[0] == (twin.node[0] == 0), "it stays until its batch has ended"
+    twin.advance(100.5)
+    assert twin.running[0] and twin.node[0] == 0 and twin.moving == (0,), "it stays until its batch has ended"
     twin.advance(103.0)
     assert twin.node[0] == 1 and not twin.running[0] and not twin.moving
     waiting = int(twin.queued[0])

@@ -13,7 +13,7 @@ from spillway.simulate.engine import Twin
 from spillway.simulate.learning import Learner
 from spillway.simulate.observation import floors, observation, warming
 from spillway.simulate.watch import Watch, Window
-from spillway.simulate.world import Costs, Load, Physics, World
+from spillway.simulate.world import Costs, Load, Physics, TwinEdge, TwinOperator, World
 from twin_worlds import EXACT, randomly, shipped, single, together
 
 
@@ -80,6 +80,12 @@ def test_what_is_not_known_is_missing_and_not_zero() -> None:
     assert np.isnan(slow.processed[0])
     instance = observed(single(300.0, per_kept_s=0.05), slow).operators[0].instances[0]
     assert instance.in_rate is None and instance.cpu is not None
+    world = single(300.0, per_kept_s=0.05)
+    below = TwinOperator(name="below", nodes=("n2",), priority=1, min_accuracy=0.1)
+    first = replace(world.operators[0], priority=None, min_accuracy=None)
+    chain = replace(world, operators=(first, below), edges=(*world.edges, TwinEdge(producer="query", consumer="below")))
+    found = observed(chain, seen(chain, 15.0)[0])
+    assert [e.out_rate for e in found.edges] == [pytest.approx(300.0), None]
 
 
 def test_nothing_to_do_is_a_rate_of_zero() -> None:
