@@ -10,13 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from spillway.decide.qod import decide
+from spillway.model.qod import Decision, Move, Observation
+from spillway.policy import Policy
 from spillway.simulate.against import Comparison, against
 from spillway.simulate.observation import observation
 from spillway.simulate.recording import FORMAT, Recording, RecordingError, read, record
 from spillway.simulate.run import play
 from spillway.simulate.scenario import TwinScenario, load
-from spillway.simulate.world import Costs
-from twin_worlds import SCENARIOS, shipped
+from spillway.simulate.world import Costs, TwinNode
+from twin_worlds import SCENARIOS, shipped, single
+
+CYCLES = 20
 
 
 @cache
@@ -26,7 +31,9 @@ def rush() -> TwinScenario:
 
 @cache
 def recorded() -> Recording:
-    return record(shipped("rush_hour"), source="the twin itself")
+    """The rush and a little before."""
+    whole = record(shipped("rush_hour"), source="the twin itself")
+    return replace(whole, cycles=whole.cycles[:CYCLES])
 
 
 def compared(recording: Recording, **costs: float) -> Comparison:
@@ -44,8 +51,9 @@ def heavy(comparison: Comparison) -> Any:
 
 
 def test_against_itself_it_is_off_by_little_more_than_chance() -> None:
+    """Arrivals are known by the cycle, so where they change within one it is a little off."""
     found = heavy(compared(recorded()))
-    assert found.accuracy.mean < 0.02 and found.cpu.mean < 3.0 and found.lag_s.mean < 0.4
+    assert found.accuracy.mean < 0.05 and found.cpu.mean < 3.0 and found.lag_s.mean < 0.7
     assert found.accuracy.cycles == found.cpu.cycles == len(recorded().cycles)
     assert found.cpu.recorded == pytest.approx(60.0, rel=0.3)
 
@@ -59,7 +67,7 @@ def test_a_machine_that_is_slower_than_the_twin_shows_in_lag_and_cpu() -> None:
             replace(o, costs=replace(o.costs, per_kept_s=1.9e-3)) if o.name == "heavy" else o for o in world.operators
         ),
     )
-    run = play(slow, rush().policy, duration_s=rush().duration_s, seed=9)
+    run = play(slow, rush().policy, duration_s=270.0, seed=9)
     recording = record(run, source="a slower machine")
     wrong, right = heavy(compared(recording)), heavy(compared(recording, per_kept_s=1.9e-3))
     assert wrong.cpu.bias < -5.0, "the twin uses less"
@@ -70,20 +78,24 @@ def test_a_machine_that_is_slower_than_the_twin_shows_in_lag_and_cpu() -> None:
 
 
 def test_what_moved_moves_again() -> None:
-    run = shipped("thesis_1", "paper")
-    scenario = load(SCENARIOS / "thesis_1.yaml")
-    found = against(scenario.world, scenario.policy, record(run, source="moves"), seed=scenario.seed)
-    light = next(o for o in found.operators if o.operator == "light")
-    assert light.cpu is not None and light.cpu.mean < 6.0
-    stay = replace(
-        record(run, source=""),
-        cycles=tuple(
-            replace(c, operators={n: replace(o, nodes=()) for n, o in c.operators.items()}) for c in record(run, source="").cycles
-        ),
-    )
-    stayed = next(o for o in against(scenario.world, scenario.policy, stay, seed=1).operators if o.operator == "heavy")
-    moved = next(o for o in found.operators if o.operator == "heavy")
-    assert stayed.lag_s is not None and moved.lag_s is not None and stayed.lag_s.mean > 5 * moved.lag_s.mean
+    """From a node that carries half of its events to one that carries them all, after five cycles."""
+    world = single(700.0)
+    world = replace(world, nodes=(TwinNode(name="n1", cores=0.4), TwinNode(name="n2", cores=1.0)))
+    cycles: list[int] = []
+
+    def controller(observation: Observation, policy: Policy) -> Decision:
+        cycles.append(1)
+        move = Move(operator="query", instance=0, source="n1", target="n2", reason="to see it move")
+        kept = decide(replace(observation, nodes=tuple(replace(n, cores=9.0) for n in observation.nodes)), policy)
+        return replace(kept, edges=(), moves=(move,) if len(cycles) == 5 else ())
+
+    recording = record(play(world, Policy(), duration_s=240.0, seed=1, controller=controller), source="a move")
+    assert [c.operators["query"].nodes[0] for c in recording.cycles] == ["n1"] * 5 + ["n2"] * 11
+    untold = tuple(replace(c, operators={"query": replace(c.operators["query"], nodes=())}) for c in recording.cycles)
+    moved, stayed = (against(world, Policy(), r, seed=1).operators[0] for r in (recording, replace(recording, cycles=untold)))
+    assert moved.cpu is not None and stayed.cpu is not None and moved.lag_s is not None and stayed.lag_s is not None
+    assert moved.cpu.mean < 5.0 < 20.0 < stayed.cpu.mean
+    assert moved.lag_s.mean < 2.0 < 20.0 < stayed.lag_s.mean
 
 
 def test_cycles_that_do_not_tell_are_left_out() -> None:
@@ -110,7 +122,7 @@ def stored(*, prefix: str = "taxi/", leave_out: int | None = None) -> str:
     """The observations of the run as the live cycle stores them: names with their pipeline, one object per line."""
     run = shipped("rush_hour")
     lines = []
-    for number, window in enumerate(c.window for c in run.cycles):
+    for number, window in enumerate(c.window for c in run.cycles[:CYCLES]):
         seen = observation(run.world, window, np.zeros(len(window.owner), bool))
         named = replace(
             seen,

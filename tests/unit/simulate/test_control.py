@@ -60,8 +60,8 @@ def test_no_more_is_shed_than_about_what_is_too_much() -> None:
 
 def test_the_less_important_query_gives_way_first() -> None:
     """Two queries of 1 ms a row on one core, together up to 1.4 times what it carries."""
-    rate = Piecewise(((60.0, Constant(200)), (240.0, Ramp(start=200, end=650, over_s=240)), (300.0, Constant(650))))
-    run = play(together(rate), Policy(qod_drain_horizon_s=15, batch_rows_first=200), duration_s=600.0, seed=5)
+    rate = Piecewise(((60.0, Constant(200)), (150.0, Ramp(start=200, end=650, over_s=150)), (240.0, Constant(650))))
+    run = play(together(rate), Policy(qod_drain_horizon_s=15, batch_rows_first=200), duration_s=450.0, seed=5)
     decided = [c.decision.queries for c in run.cycles if c.decision]
     for queries in decided:
         other, important = queries["other"], queries["important"]
@@ -74,9 +74,9 @@ def test_the_less_important_query_gives_way_first() -> None:
 
 
 def test_queries_of_one_priority_give_way_alike() -> None:
-    rate = Piecewise(((60.0, Constant(200)), (240.0, Ramp(start=200, end=650, over_s=240)), (300.0, Constant(650))))
+    rate = Piecewise(((60.0, Constant(200)), (150.0, Ramp(start=200, end=650, over_s=150)), (240.0, Constant(650))))
     policy = Policy(qod_drain_horizon_s=15, batch_rows_first=200)
-    run = play(together(rate, important=1, other=1), policy, duration_s=600.0, seed=5)
+    run = play(together(rate, important=1, other=1), policy, duration_s=450.0, seed=5)
     accuracy = np.array([c.window.accuracy for c in run.cycles])[-15:]
     assert np.abs(accuracy[:, 0] - accuracy[:, 1]).mean() < 0.05
     assert 0.6 < accuracy.mean() < 0.85
@@ -101,7 +101,7 @@ def test_the_same_seed_decides_the_same() -> None:
 
 
 def test_a_learned_cost_is_used_when_the_policy_asks_for_it() -> None:
-    rate = Piecewise(((120.0, Constant(200)), (300.0, Constant(800))))
+    rate = Piecewise(((90.0, Constant(200)), (210.0, Constant(800))))
     seen: list[bool] = []
 
     def controller(observation, policy):  # type: ignore[no-untyped-def]
@@ -110,8 +110,8 @@ def test_a_learned_cost_is_used_when_the_policy_asks_for_it() -> None:
         seen.append(any(o.cost for o in observation.operators))
         return decide(observation, policy)
 
-    play(together(rate), Policy(cpu_model="affine"), duration_s=420.0, seed=1, controller=controller)
+    play(together(rate), Policy(cpu_model="affine"), duration_s=300.0, seed=1, controller=controller)
     assert not seen[0] and seen[-1]
     seen.clear()
-    play(together(rate), Policy(), duration_s=420.0, seed=1, controller=controller)
+    play(together(rate), Policy(), duration_s=300.0, seed=1, controller=controller)
     assert not any(seen)
