@@ -318,6 +318,26 @@ def test_what_a_move_releases_is_not_handed_out_before_it_is_seen() -> None:
     assert literal.queries["high"].desired == pytest.approx(1.0)
 
 
+def test_what_is_infeasible_here_does_not_cost_a_floor_there() -> None:
+    """On n1 a move makes the floors fit; n3 is hopeless, and only its lower priority falls below its floor."""
+    observation = seen(
+        query("high", cpu=60.0, priority=2, floor=1.0),
+        query("low", cpu=60.0, priority=1, floor=1.0),
+        query("third", node="n3", cpu=80.0, priority=2, floor=1.0),
+        query("fourth", node="n3", cpu=80.0, priority=1, floor=1.0),
+        cores={"n1": 1.0, "n2": 0.7, "n3": 1.0},
+    )
+    decision = decide(observation, Policy())
+    assert [(m.operator, m.target) for m in decision.moves] == [("low", "n2")]
+    assert decision.infeasible is not None and decision.infeasible.queries == ("fourth",)
+    assert {name: round(state.desired, 6) for name, state in decision.queries.items()} == {
+        "high": 1.0,
+        "low": 1.0,
+        "third": 1.0,
+        "fourth": 0.25,
+    }
+
+
 def test_infeasible_floors_are_honoured_from_the_top() -> None:
     observation = seen(
         query("low", cpu=30.0, done=0.5, priority=1, floor=1.0),
