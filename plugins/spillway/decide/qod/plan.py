@@ -47,7 +47,7 @@ def plan(world: World, policy: Policy) -> Plan:
         load = proportional(world, present, floor)
     offered = available(world)
     promise = keep_floors(world, load, floor, policy.qod_seed)
-    most = np.where(promise.start < world.floor - ALIKE, promise.start, shed.ceiling(world, floor))
+    most = shed.ceiling(world, floor)
     begun = upward(world, promise.start)
     slope = np.where(begun < floor - ALIKE, np.maximum(load.own, load.extra), load.extra)
     above = uses(world, load, slope, floor)

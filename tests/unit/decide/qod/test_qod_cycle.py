@@ -154,6 +154,13 @@ def test_small_changes_are_not_published(done: float, published: bool) -> None:
     assert (decision.edges[0].code is Reason.WITHIN_TOLERANCE) is not published
 
 
+def test_the_last_bit_to_everything_is_made() -> None:
+    calm = replace(seen(query("q", cpu=50.0)), previous=Previous(keeps={"to_q:q": 0.99}))
+    first = decide(calm, Policy())
+    assert (first.keep("to_q:q"), first.edges[0].code) == (0.99, Reason.RAISE_WAITS)
+    assert decide(again(calm, first), Policy()).keep("to_q:q") == 1.0
+
+
 def test_a_floor_is_not_waited_for() -> None:
     calm = replace(seen(query("q", cpu=50.0, floor=0.6)), previous=Previous(keeps={"to_q:q": 0.1}))
     assert decide(calm, Policy()).keep("to_q:q") == pytest.approx(0.6)
@@ -197,6 +204,16 @@ def test_a_missing_metric_holds_its_pipeline_and_no_other(field: str, change: di
     assert decision.held is None
     assert [(e.keep, e.code) for e in decision.edges] == [(1.0, Reason.METRICS_STALE), (pytest.approx(0.5), Reason.CPU_BOUND)]
     assert f"METRICS_STALE: {field} is missing" in decision.edges[0].reason
+
+
+def test_a_gap_at_the_end_of_a_pipeline_holds_its_sources_too() -> None:
+    chain = chain_observation()
+    union, bill = chain.operators
+    blind = replace(bill, instances=(replace(bill.instances[0], in_rate=None),))
+    other = seen(query("other", node="n1", cpu=5.0))
+    holed = replace(chain, operators=(union, blind, *other.operators), edges=(*chain.edges, *other.edges))
+    decision = decide(holed, Policy())
+    assert [e.code is Reason.METRICS_STALE for e in decision.edges] == [True, True, False]
 
 
 def test_everything_missing_holds_everything() -> None:
@@ -264,6 +281,13 @@ def test_what_warms_up_is_not_taken_for_overloaded() -> None:
     """It does a tenth of its rows with half a core; taken at its word, its floor of 0.8 would need four cores."""
     alone = decide(seen(query("new", cpu=50.0, done=0.1, floor=0.8, warming=True)), Policy())
     assert alone.feasible and alone.queries["new"].desired == 0.8
+    beside = seen(
+        query("new", cpu=50.0, done=0.1, floor=0.8, warming=True),
+        query("hopeless", node="n2", cpu=100.0, done=0.5, floor=0.8),
+        cores={"n1": 1.0, "n2": 1.0},
+    )
+    assert (infeasible := decide(beside, Policy()).infeasible) is not None
+    assert (infeasible.queries, infeasible.cores_needed) == (("hopeless",), 0.6)
     pair = seen(query("new", cpu=50.0, done=0.1, floor=0.8), cores={"n1": 1.0, "n2": 1.0})
     old, new = Instance(node="n1", in_rate=45.0, cpu=30.0), Instance(node="n2", in_rate=5.0, cpu=50.0, warming=True)
     decision = decide(replace(pair, operators=(replace(pair.operators[0], instances=(old, new)),)), Policy())

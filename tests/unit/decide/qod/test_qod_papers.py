@@ -168,6 +168,22 @@ def test_what_the_literal_cycle_gives_away() -> None:
     assert wastes > len(cases) / 4 and favours > 0 and worse > several / 10
 
 
+def test_the_node_with_the_largest_slack_is_shared_first() -> None:
+    """On n1 `both` gets 40 of 100; so it leaves on n2 what `other` needs. The other way round it would take half of n2 first."""
+
+    def on(*nodes: str) -> tuple[Instance, ...]:
+        return tuple(Instance(node=n, in_rate=50.0 / len(nodes), cpu=50.0) for n in nodes)
+
+    observation = Observation(
+        nodes=(Node(name="n1", cores=1.0, cpu=110.0), Node(name="n2", cores=1.5, cpu=100.0)),
+        operators=(Operator(name="both", instances=on("n1", "n2")), Operator(name="other", instances=on("n2"))),
+        edges=tuple(Edge(producer=None, topic=f"to_{q}", consumer=q, out_rate=100.0, lag=0.0) for q in ("both", "other")),
+    )
+    decision = decide(observation, Policy(), paper=True)
+    assert decision.queries["both"].desired == pytest.approx(0.4)
+    assert decision.queries["other"].desired == pytest.approx(1.0)
+
+
 def test_paper_has_no_backlog_no_damping_and_no_limit_on_raising() -> None:
     seen = chain_observation()
     base = decide(seen, Policy(), paper=True)
