@@ -104,8 +104,8 @@ def test_the_same_seed_decides_the_same() -> None:
 
 
 def test_where_half_of_the_cost_is_not_shed_the_affine_model_sheds_much_less() -> None:
-    """A light query at twice what it carries. The papers' model takes a keep of a half to save half of the CPU. It saves a quarter,
-    so what waits is drained by shedding more and more, and that stays."""
+    """A light query at twice what it carries. The papers' model takes a keep of a half to save half of the CPU; it saves a
+    quarter, so what waits is drained by shedding ever more, and that stays."""
     costs = Costs(fixed_s=0.2, driver_s=0.1, wait_s=0.1, per_arrived_s=2.5e-4, per_kept_s=2.5e-4)
     rate = Piecewise(((120.0, Sine(mean=800, amplitude=400, period_s=60)), (390.0, Constant(2600))))
     world = replace(single(rate), operators=(replace(single(rate).operators[0], costs=costs, min_accuracy=0.05),))
