@@ -189,7 +189,7 @@ def record(run: Run, *, source: str) -> Recording:
     """A run of the twin, as a real one would be recorded."""
     world, consumer = run.world, run.twin.consumer
     cycles = []
-    for window in (c.window for c in run.cycles):
+    for count, window in enumerate((c.window for c in run.cycles), 1):
         live = window.live.tolist()
         first, operators = 0, {}
         for number, operator in enumerate(world.operators):
@@ -204,7 +204,7 @@ def record(run: Run, *, source: str) -> Recording:
             first = last
         cycles.append(
             CycleRecord(
-                t_s=window.end_s,
+                t_s=count * run.policy.qod_cycle_s,
                 topics={load.topic: float(rate) for load, rate in zip(world.loads, window.offered, strict=True)},
                 edges={
                     edge.name: EdgeRecord(keep=float(window.keep[n]), lag=float(window.lag[n]))

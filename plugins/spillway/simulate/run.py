@@ -53,13 +53,15 @@ class Loop:
         self._floors = floors(world)
         self._learner = Learner(world, policy) if policy.cpu_model == "affine" else None
         self._previous: Previous | None = None
+        self._cycles = 0
         self._edge = {edge.name: number for number, edge in enumerate(world.edges)}
         self._operator = {operator.name: number for number, operator in enumerate(world.operators)}
         self._node = {node.name: number for number, node in enumerate(world.nodes)}
 
     def cycle(self) -> Cycle:
         """The world moves on by a cycle; then its window is observed and decided on."""
-        self.twin.advance(self.twin.now + self._policy.qod_cycle_s)
+        self._cycles += 1
+        self.twin.advance(self._cycles * self._policy.qod_cycle_s)
         window = self._watch.close()
         if self._controller is None:
             return Cycle(window=window, decision=None)

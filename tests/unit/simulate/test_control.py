@@ -10,7 +10,7 @@ from spillway.inject.profiles import Constant, Piecewise, Ramp, Sine
 from spillway.policy import Policy
 from spillway.simulate.run import Run, play
 from spillway.simulate.verdict import LAG_LIMIT_S, longest, verdict
-from spillway.simulate.world import Costs
+from spillway.simulate.world import Costs, Physics
 from twin_worlds import shipped, single, together
 
 HEAVY = 2
@@ -90,6 +90,12 @@ def test_what_cannot_be_carried_at_the_floors_is_said() -> None:
     run = play(world, Policy(qod_drain_horizon_s=15, batch_rows_first=200), duration_s=420.0, seed=1)
     assert run.infeasible and run.infeasible[-1][1] == ("query",)
     assert any("below its floor of 0.1" in reason for reason in verdict(run).queries[0].broken)
+
+
+def test_steps_that_do_not_divide_a_cycle_do_not_make_it_longer() -> None:
+    world = replace(single(100.0), physics=Physics(step_s=0.7))
+    ends = [c.window.end_s for c in play(world, Policy(), duration_s=300.0, seed=1).cycles]
+    assert len(ends) == 20 and all(abs(end - 15.0 * n) <= 0.35 + 1e-9 for n, end in enumerate(ends, 1))
 
 
 def test_the_same_seed_decides_the_same() -> None:
