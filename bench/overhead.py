@@ -75,6 +75,7 @@ class Cluster:
             "spark.executor.extraJavaOptions": java,
             "spark.executorEnv.PYTHONPATH": f"{REPO}:{REPO / 'plugins'}",
             "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.locality.wait": "0s",
             **session_conf(State(checkpoint=0, buckets=8, max_rows=None), "file:"),

@@ -5,4 +5,4 @@ from spillway.decision
 where interval_end <= %(start)s and interval_end > %(since)s and status in ('decided', 'published', 'held') and output is not null
   and (origin, replay) in (('live', ''), (%(origin)s, %(replay)s)) and (origin = 'live' or policy = %(policy)s)
   and (pipeline || ' ' || mode) = any(%(modes)s)
-order by pipeline, interval_end desc, origin <> %(origin)s
+order by pipeline, origin <> %(origin)s, interval_end desc

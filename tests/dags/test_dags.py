@@ -9,11 +9,11 @@ pytestmark = pytest.mark.dags
 
 def test_all_dags_are_read_without_an_error(parsed):
     assert parsed["errors"] == {}
-    assert set(parsed["dags"]) == {"spillway_streams", "spillway_housekeeping"}
+    assert set(parsed["dags"]) == {"spillway_streams", "spillway_housekeeping", "spillway_qod"}
 
 
 def test_a_dag_file_is_cheap_to_parse(parsed):
-    assert set(parsed["cpu_s"]) == {"spillway_streams.py", "spillway_housekeeping.py"}
+    assert set(parsed["cpu_s"]) == {"spillway_streams.py", "spillway_housekeeping.py", "spillway_qod.py"}
     assert {name: cost for name, cost in parsed["cpu_s"].items() if cost >= 0.2} == {}
 
 
@@ -30,6 +30,8 @@ def test_schedules_are_aligned_and_never_overlap(parsed):
     assert parsed["dags"]["spillway_streams"]["every_s"] == 15
     assert parsed["dags"]["spillway_streams"]["tasks"] == ["converge"]
     assert parsed["dags"]["spillway_housekeeping"]["every_s"] == 3600
+    assert parsed["dags"]["spillway_qod"]["every_s"] == 15
+    assert parsed["dags"]["spillway_qod"]["tasks"] == ["decide", "observe", "publish", "verify"]
 
 
 @pytest.mark.parametrize("body", ["converge_streams", "keep_house", "keep_airflow_house"])

@@ -55,7 +55,7 @@ def bag(folder: Path) -> dict[str, Any]:
             "max_active_runs": dag.max_active_runs,
             "start_date": dag.start_date.isoformat(),
             "timetable": type(dag.timetable).__name__,
-            "every_s": dag.timetable.delta.total_seconds(),
+            "every_s": delta.total_seconds() if (delta := getattr(dag.timetable, "delta", None)) else None,
             "tasks": sorted(dag.task_dict),
         }
     return {"errors": found.import_errors, "dags": dags}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 log = logging.getLogger("spillway.qod")
-BACKFILL = "backfill"
+SCHEDULED, BACKFILL = "scheduled", "backfill"
 STEPS: Mapping[str, Callable[[Connection, Interval, Run], Step]] = {
     "observe": observe,
     "decide": decide_all,
@@ -37,8 +37,8 @@ class OutOfOrder(RuntimeError):
 
 
 def window_of(dag_run: Any, cycle_s: float) -> Interval:
-    """The window of a run; of one that a person triggered, the last that was over then."""
-    if dag_run.data_interval_start is not None and dag_run.data_interval_start < dag_run.data_interval_end:
+    """The window of a run; of one that a person triggered, the last aligned one that was over then."""
+    if dag_run.run_type in (SCHEDULED, BACKFILL):
         return Interval(start=dag_run.data_interval_start, end=dag_run.data_interval_end)
     return last_window(cycle_s, dag_run.run_after)
 

@@ -27,9 +27,9 @@ def test_a_scheduled_run_has_its_window():
     assert (found.start, found.end, found.seconds) == (NOON, NOON + STEP, 15.0)
 
 
-@pytest.mark.parametrize("start", [None, NOON])
-def test_a_triggered_run_takes_the_last_window_that_was_over(start):
-    found = window_of(dag_run("manual", start, start), 15.0)
+@pytest.mark.parametrize(("start", "end"), [(None, None), (NOON + STEP / 2, NOON + STEP * 1.5)])
+def test_a_triggered_run_takes_the_last_aligned_window_that_was_over(start, end):
+    found = window_of(dag_run("manual", start, end), 15.0)
     assert (found.start, found.end) == (NOON + timedelta(seconds=15), NOON + timedelta(seconds=30))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spillway.embedded.config import Layout
+from spillway.embedded.config import REPO, Layout
 from spillway.embedded.services import airflow, spark
 from spillway.embedded.services.base import Context
 
@@ -244,6 +244,9 @@ def environment(house: House) -> Iterator[str]:
         for key, value in house.stack["airflow"]["environment"].items():
             if env.get(key) != value:
                 yield f"{name}: {key} is {env.get(key)}, stack.toml says {value}"
+    path = airflow.scheduler_environment(context(house))["PYTHONPATH"].replace(str(REPO), CODE)
+    if (given := house.services["airflow-scheduler"]["environment"].get("PYTHONPATH")) != path:
+        yield f"airflow-scheduler: PYTHONPATH is {given}, the embedded mode has {path}"
 
 
 def folders(house: House) -> Iterator[str]:

@@ -89,6 +89,7 @@ BROKEN: list[tuple[str, str, Callable[[dict[str, Any]], Any]]] = [
     ("environment", "SPILLWAY_KAFKA is", lambda s: env(s, "spark-worker-n2").update(SPILLWAY_KAFKA="kafka:9093")),
     ("environment", "which the embedded mode sets", lambda s: env(s, "airflow-scheduler").pop("AIRFLOW__API_AUTH__JWT_SECRET")),
     ("environment", "stack.toml says LocalExecutor", lambda s: env(s, "init").update(AIRFLOW__CORE__EXECUTOR="CeleryExecutor")),
+    ("environment", "airflow-scheduler: PYTHONPATH is None", lambda s: env(s, "airflow-scheduler").pop("PYTHONPATH")),
     ("folders", "spark-master mounts", lambda s: s["spark-master"]["volumes"].remove("./sql:/opt/spillway/sql:ro")),
     ("folders", "cli mounts", lambda s: s["cli"]["volumes"].append(".:/everything")),
     ("folders", "declared or used", lambda s: s["kafka"].update(volumes=["elsewhere:/var/lib/kafka/data"])),

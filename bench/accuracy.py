@@ -1,0 +1,216 @@
+"""What an answer is worth when part of its events was shed: a windowed sum over skewed values, from Kafka, on the standalone
+cluster, unshed and with lower and lower keeps, alternating in one run.
+
+The load a keep carries is the rows a second that the query drains from a backlog, as a ratio to what it drains unshed. Twice
+the unshed capacity is carried with the largest keep whose ratio reaches 2; the error of its sums, their bars, and how often
+the bar holds the unshed truth are told for short windows, of which there are many, and for long ones, each of many short ones.
+
+    make bench NAME=accuracy
+    make bench NAME=accuracy ARGS="--rounds 3"
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _common import alternate, exit_code, finish, paired_ratios, say, services, spread
+from overhead import Cluster, Run, fill
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from spillway.model.settings import Effective
+from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
+
+from spark_jobs.estimate import sum_error, weighted_count, weighted_sum
+from spark_jobs.runtime.operator import State, session_conf
+from spark_jobs.runtime.plan import Input, build
+from spark_jobs.runtime.shed import encode, property_name
+from spark_jobs.runtime.topics import Topic, Topics
+
+GOAL_LOAD, GOAL_HELD, GOAL_ERROR = 2.0, 0.93, 0.01
+OVERLOAD = 2.0
+KEEPS = (1.0, 0.35, 0.25, 0.15)
+WINDOWS, WINDOW_ROWS, SHORT_IN_LONG = 300, 4_000, 30
+WINDOW_S = 10
+BATCH_ROWS, PARTITIONS, BUCKETS = 200_000, 4, 2
+TOPIC = "accuracy.rides"
+SKEW = 1.0
+"""Sigma of the lognormal fares: the largest hundredth of the rides brings about a tenth of the income."""
+
+
+def income(df: DataFrame, work: int) -> DataFrame:
+    """Per window, the sum of fares with a surcharge by time of day, a series of `work` terms: the work per kept row."""
+    day = F.pmod(F.unix_seconds("at"), F.lit(86_400)) * F.lit(2 * math.pi / 86_400)
+    terms = F.transform(F.sequence(F.lit(1), F.lit(work)), lambda i: F.sin(day * i + F.col("fare")))
+    surcharge = F.aggregate(terms, F.lit(0.0), lambda total, term: total + term) / F.lit(10.0 * work)
+    priced = df.withColumn("price", F.col("fare") * (F.lit(1.0) + surcharge))
+    return priced.groupBy(F.window("at", f"{WINDOW_S} seconds").alias("w")).agg(
+        weighted_sum("price").alias("income"),
+        sum_error("price").alias("error"),
+        weighted_count().alias("rides"),
+        F.count(F.lit(1)).alias("rows"),
+    )
+
+
+def pipeline(work: int) -> Pipeline:
+    operator = Operator(
+        name="income",
+        function=f"{income.__module__}:{income.__name__}",
+        kind=Kind.AGGREGATE,
+        weight=True,
+        schema="at timestamp not null, fare double not null",
+        output_mode="complete",
+        buckets=BUCKETS,
+        args={"work": work},
+    )
+    edge = Edge(name=f"{TOPIC}:income", topic=TOPIC, producer=None, consumer="income", partitions=PARTITIONS)
+    applications = (Application(name="income", operators=("income",)),)
+    return Pipeline(name="accuracy", operators=(operator,), edges=(edge,), applications=applications)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    run: Run
+    sums: tuple[float, ...]
+    """Of every window, in order of time."""
+    errors: tuple[float, ...]
+    rows: int
+    """Rows that were kept."""
+
+    @property
+    def load(self) -> float:
+        return BATCH_ROWS / self.run.batch_s
+
+
+def write_rides(bootstrap: str, topics: Topics) -> None:
+    rows = WINDOWS * WINDOW_ROWS
+    say(f"writing {rows:,} rides, {WINDOWS} windows of {WINDOW_ROWS:,}")
+    topics.ensure([Topic(name=TOPIC, partitions=PARTITIONS)])
+    fares = np.random.default_rng(4).lognormal(2.0, SKEW, rows).round(2)
+    step_ms = WINDOW_S * 1000 / WINDOW_ROWS
+    seconds = np.datetime_as_string(
+        np.datetime64("2026-01-01T00:00:00.000") + (np.arange(rows) * step_ms).astype("timedelta64[ms]"), unit="ms"
+    )
+    fill(bootstrap, TOPIC, rows, lambda n: b'{"at": "%sZ", "fare": %.2f}' % (seconds[n].encode(), fares[n]))
+
+
+def answer(cluster: Cluster, keep: float, work: int) -> Answer:
+    """Drains the topic once with this keep."""
+    spec = pipeline(work)
+    jvm: Any = cluster.spark._jvm
+    name = property_name(spec.name, spec.edges[0].name)
+    jvm.java.lang.System.setProperty(name, encode(Effective(keep=keep, decision_id=1, source="setting")))
+    table = f"accuracy_{uuid.uuid4().hex}"
+    source = Input(bootstrap=cluster.env["SPILLWAY_KAFKA"], max_rows=BATCH_ROWS)
+
+    def start(checkpoint: str) -> StreamingQuery:
+        writer = build(cluster.spark, spec, spec.operators[0], source).writeStream.format("memory").queryName(table)
+        return writer.outputMode("complete").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+    run = cluster.timed(start, lambda _: None)
+    found = sorted(cluster.spark.table(table).collect(), key=lambda r: r["w"]["start"])
+    cluster.spark.catalog.dropTempView(table)
+    if len(found) != WINDOWS or run.rows != WINDOWS * WINDOW_ROWS:
+        raise RuntimeError(f"{len(found)} windows of {run.rows} rows came out, expected {WINDOWS} of {WINDOWS * WINDOW_ROWS}")
+    return Answer(
+        run=run,
+        sums=tuple(r["income"] for r in found),
+        errors=tuple(r["error"] for r in found),
+        rows=sum(r["rows"] for r in found),
+    )
+
+
+def long_windows(sums: Sequence[float], errors: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Sums add, and the errors of separate windows add as squares."""
+    parts = range(0, len(sums), SHORT_IN_LONG)
+    return [sum(sums[i : i + SHORT_IN_LONG]) for i in parts], [math.hypot(*errors[i : i + SHORT_IN_LONG]) for i in parts]
+
+
+def compared(sums: Sequence[float], errors: Sequence[float], truth: Sequence[float]) -> dict[str, Any]:
+    relative = [abs(s - t) / t for s, t in zip(sums, truth, strict=True)]
+    held = sum(abs(s - t) <= e for s, e, t in zip(sums, errors, truth, strict=True))
+    return {
+        "windows": len(sums),
+        "error_pct": round(100 * statistics.fmean(relative), 3),
+        "error_p95_pct": round(100 * float(np.quantile(relative, 0.95)), 3),
+        "bar_pct": round(100 * statistics.fmean(e / t for e, t in zip(errors, truth, strict=True)), 3),
+        "held": round(held / len(sums), 4),
+    }
+
+
+def judged(answers: Mapping[float, Sequence[Answer]]) -> list[dict[str, Any]]:
+    """One entry per keep, the unshed one first; every keep sheds the same rows in every round, so one answer of each will do."""
+    unshed = answers[1.0]
+    truth = unshed[0].sums
+    found = []
+    for keep, given in answers.items():
+        one = given[0]
+        short, long_ = (one.sums, one.errors), long_windows(one.sums, one.errors)
+        found.append(
+            {
+                "keep": keep,
+                "kept": round(one.rows / (WINDOWS * WINDOW_ROWS), 4),
+                "load_ratio": spread(paired_ratios([a.load for a in given], [a.load for a in unshed])),
+                "cpu_ratio": spread(paired_ratios([a.run.cpu_s for a in given], [a.run.cpu_s for a in unshed])),
+                "rows_per_s": round(statistics.median(a.load for a in given)),
+                "short": compared(*short, truth),
+                "long": compared(*long_, long_windows(truth, truth)[0]),
+                "unweighted_error_pct": round(100 * (1 - keep), 1),
+            }
+        )
+    return found
+
+
+def conclude(keeps: Sequence[Mapping[str, Any]]) -> int:
+    """Prints the last line; the exit code."""
+    good = [k for k in keeps if k["long"]["error_pct"] <= 100 * GOAL_ERROR]
+    most = max(good, key=lambda k: k["load_ratio"]["median"])
+    carrying = [k for k in keeps if k["load_ratio"]["median"] >= OVERLOAD]
+    at_overload = max(carrying, key=lambda k: k["keep"], default=None)
+    goals = {
+        "load_at_1_pct_error_at_least_2": most["load_ratio"]["median"] >= GOAL_LOAD,
+        "bar_holds_truth_at_least_0.93": at_overload is not None and at_overload["short"]["held"] >= GOAL_HELD,
+    }
+    result = {
+        "load_at_1_pct_error": most["load_ratio"]["median"],
+        "keep_at_1_pct_error": most["keep"],
+        "at_twice_the_capacity": at_overload,
+        "keeps": list(keeps),
+        "goals": goals,
+    }
+    finish("accuracy", result)
+    return exit_code(goals)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2, help="runs of every keep that count")
+    parser.add_argument("--work", type=int, default=60, help="terms of the surcharge's series: the work per kept row")
+    args = parser.parse_args()
+    with services("kafka", "spark") as env, tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(env, Path(folder))
+        for key, value in session_conf(State(checkpoint=0, buckets=BUCKETS, max_rows=None), "file:").items():
+            cluster.spark.conf.set(key, value)
+        try:
+            write_rides(env["SPILLWAY_KAFKA"], Topics(env["SPILLWAY_KAFKA"]))
+            say("warm-up")
+            answer(cluster, KEEPS[1], args.work)
+            runs = {f"keep {k:g}": (lambda _, k=k: answer(cluster, k, args.work)) for k in KEEPS}
+            answers = alternate(runs, rounds=args.rounds, warm_up=0)
+        finally:
+            cluster.spark.stop()
+    return conclude(judged({keep: answers[f"keep {keep:g}"] for keep in KEEPS}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

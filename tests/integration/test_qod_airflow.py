@@ -1,0 +1,117 @@
+"""Cycles under the real Airflow: its scheduler runs them on time, and a backfill replays past windows beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+import requests
+from spillway.embedded import Stack
+
+from tests.support.line import until
+from tests.support.recorded import Recording, store
+
+pytestmark = pytest.mark.integration
+SERVICES = ("postgres", "airflow")
+
+
+@dataclass
+class Site:
+    """Airflow's REST API and the store."""
+
+    stack: Stack
+
+    def __post_init__(self) -> None:
+        user, password = self.stack.airflow_login
+        self._url = self.stack.env["SPILLWAY_AIRFLOW"]
+        login = requests.post(f"{self._url}/auth/token", json={"username": user, "password": password}, timeout=20)
+        login.raise_for_status()
+        self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
+
+    def call(self, method: str, path: str, **more: Any) -> Any:
+        answer = requests.request(method, f"{self._url}/api/v2{path}", headers=self._headers, timeout=20, **more)
+        assert answer.status_code < 400, answer.text
+        return answer.json()
+
+    def runs(self, kind: str) -> list[dict[str, Any]]:
+        found = self.call("GET", "/dags/spillway_qod/dagRuns", params={"order_by": "-run_after", "limit": 100})["dag_runs"]
+        return [r for r in found if r["run_type"] == kind]
+
+    def backfill(self, start: datetime, end: datetime, behaviour: str) -> None:
+        """Waits for its end; only one at a time is possible, and Airflow notices an end only now and then."""
+        body = {
+            "dag_id": "spillway_qod", "from_date": start.isoformat(), "to_date": end.isoformat(), "max_active_runs": 1,
+            "reprocess_behavior": behaviour, "run_backwards": False, "dag_run_conf": {"replay": "past"},
+        }  # fmt: skip
+        number = self.call("POST", "/backfills", json=body)["id"]
+        until(lambda: self.call("GET", f"/backfills/{number}")["completed_at"], 180, "the backfill ends", every_s=2.0)
+
+    def connect(self, role: str) -> Any:
+        return psycopg2.connect(self.stack.env[f"SPILLWAY_DSN_{role.upper()}"])
+
+    def sql(self, role: str, text: str, *values: Any) -> list[tuple[Any, ...]]:
+        connection = self.connect(role)
+        try:
+            with connection, connection.cursor() as cursor:
+                cursor.execute(text, values)
+                return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="module")
+def site(run_root: Path) -> Iterator[Site]:
+    stack = Stack(run_root / "qod", services=SERVICES)
+    try:
+        stack.up()
+        yield Site(stack)
+    finally:
+        stack.clean()
+
+
+DECIDED = "select interval_end, status, output from spillway.decision where origin = 'replay' order by 1"
+
+
+@pytest.mark.timeout(600)
+def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Site) -> None:
+    began = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=6)
+    store(site, Recording(start=began, seconds=1500.0, rush=(150.0, 1500.0), name="rec"))
+    published = "select count(*) from spillway.decision where origin = 'live' and status = 'published'"
+    until(lambda: site.sql("read", published)[0][0] >= 4, 180, "cycles publish")
+    [(least,)] = site.sql("read", "select keep from spillway.edge_setting where edge = 'front:heavy'")
+    assert least < 1.0
+
+    lengths = []
+    for run in site.runs("scheduled"):
+        if run["state"] == "success":
+            assert run["data_interval_start"].split(".")[0][-3:-1] in ("00", "15", "30", "45"), "aligned"
+            lengths.append(seconds(run["start_date"], run["end_date"]))
+    assert sorted(lengths)[len(lengths) // 2] < 10.0
+
+    first, last = began + timedelta(seconds=120), began + timedelta(seconds=180)
+    before = site.sql("read", "select max(id) from spillway.event where kind = 'refused'")
+    site.backfill(first, last, "none")
+    decided = site.sql("read", DECIDED)
+    assert [d[0] for d in decided] == [first + timedelta(seconds=15 * n) for n in range(1, 6)], "each window, none beyond"
+    assert decided[-1][2]["queries"]["heavy"]["desired"] < 1.0
+    site.backfill(first, last, "completed")
+    assert site.sql("read", DECIDED) == decided
+    replayed = "select count(*) from spillway.setting_history join spillway.decision on id = decision_id where origin = 'replay'"
+    assert site.sql("read", replayed) == [(0,)]
+    assert site.sql("read", "select max(id) from spillway.event where kind = 'refused'") == before
+
+    number = site.sql("read", published)[0][0]
+    time.sleep(31)
+    assert site.sql("read", published)[0][0] > number, "the live cycles went on meanwhile"
+
+
+def seconds(begin: str, end: str) -> float:
+    return (
+        datetime.fromisoformat(end.replace("Z", "+00:00")) - datetime.fromisoformat(begin.replace("Z", "+00:00"))
+    ).total_seconds()

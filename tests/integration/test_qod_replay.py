@@ -1,0 +1,169 @@
+"""A replay decides the past once more: the same twice, beside what was, and nothing that runs hears of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spillway.act.cycle import decide_all, observe
+from spillway.act.publish import publish
+from spillway.act.replay import intervals, replay
+from spillway.policy import Policy
+from spillway.store.decisions import Run
+from typer.testing import CliRunner
+
+from tests.support.database import Database
+from tests.support.recorded import Recording, noon, store
+
+pytestmark = pytest.mark.integration
+SECONDS = 300.0
+RUN = Run(origin="replay", replay="again", policy=Policy())
+KEEPS = """
+select pipeline, interval_end, mode, version, status, reason, output, expected from spillway.decision
+where origin = %s order by interval_end"""
+
+
+@pytest.fixture
+def recorded(database: Database) -> Iterator[Any]:
+    recording = Recording(start=noon(), seconds=SECONDS, rush=(100.0, 220.0))
+    store(database, recording)
+    conn = database.connect("control")
+    yield recording, conn
+    conn.close()
+
+
+def live(conn: Any, recording: Recording) -> None:
+    """The cycles as they ran then, with the policy of today; what they publish stays unheard by the recording."""
+    run = Run(policy=Policy())
+    for window in intervals(recording.start, recording.at(SECONDS), 15.0):
+        observe(conn, window, run)
+        decide_all(conn, window, run)
+        publish(conn, window, run, now=window.end + timedelta(seconds=3))
+
+
+def test_a_second_replay_decides_the_same_and_nothing_live_changes(database: Database, recorded: Any) -> None:
+    recording, conn = recorded
+    live(conn, recording)
+    watched = ("edge_setting", "setting_history", "event", "reschedule", "application", "pipeline")
+    before = [database.sql("owner", f"select * from spillway.{t} order by 1, 2, 3") for t in watched]
+    historic = database.sql("owner", KEEPS, "live")
+    assert before[0], "something is in force"
+    assert replay(conn, recording.start, recording.at(SECONDS), RUN) == 20
+    first = database.sql("owner", KEEPS, "replay")
+    assert replay(conn, recording.start, recording.at(SECONDS), RUN) == 20
+    assert database.sql("owner", KEEPS, "replay") == first
+    assert len(first) == 20
+    assert [database.sql("owner", f"select * from spillway.{t} order by 1, 2, 3") for t in watched] == before
+    assert database.sql("owner", KEEPS, "live") == historic
+
+
+def test_the_same_policy_decides_what_was_decided(database: Database, recorded: Any) -> None:
+    recording, conn = recorded
+    live(conn, recording)
+    replay(conn, recording.start, recording.at(SECONDS), RUN)
+    outputs = "select interval_end, output from spillway.decision where origin = %s order by 1"
+    assert database.sql("owner", outputs, "replay") == database.sql("owner", outputs, "live")
+
+
+def test_part_of_a_replay_goes_on_where_it_was(database: Database, recorded: Any) -> None:
+    """Windows from the middle on, decided after the whole: the memory of damping is that of the replay, not of nobody."""
+    recording, conn = recorded
+    replay(conn, recording.start, recording.at(SECONDS), RUN)
+    whole = database.sql("owner", KEEPS, "replay")
+    replay(conn, recording.at(150.0), recording.at(SECONDS), RUN)
+    assert database.sql("owner", KEEPS, "replay") == whole
+
+
+def test_another_policy_answers_what_would_have_been(
+    database: Database, recorded: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from spillway.cli.app import app
+
+    recording, conn = recorded
+    live(conn, recording)
+    for name, value in database.environ().items():
+        monkeypatch.setenv(name, value)
+    policy = tmp_path / "bolder.yaml"
+    policy.write_text("qod_raise_limit: 1.0\nqod_raise_cycles: 1\nqod_drain_horizon_s: 3600\n")
+    span = ["--from", recording.start.isoformat(), "--to", recording.at(SECONDS).isoformat()]
+    same = CliRunner().invoke(app, ["replay", *span])
+    assert same.exit_code == 0, same.output
+    assert "20 windows in" in same.output
+    assert ": 0 keeps differ; 0 decisions only then, 0 only now" in same.output
+    figure = tmp_path / "replay.png"
+    other = CliRunner().invoke(
+        app, ["replay", *span, "--policy", str(policy), "--pipeline", "rec", "--plot", str(figure), "--json"]
+    )
+    assert other.exit_code == 0, other.output
+    found = json.loads(other.stdout)
+    assert found["windows"] == 20
+    assert found["differences"]
+    assert {d["edge"] for d in found["differences"]} == {"front:heavy"}
+    assert all(d["would_be"] > d["was"] for d in found["differences"]), "it drains slowly, so it sheds less"
+    assert found["accuracy"]["rec/heavy"]["would_be"] > found["accuracy"]["rec/heavy"]["was"]
+    assert figure.stat().st_size > 10_000
+    table = CliRunner().invoke(app, ["replay", *span, "--policy", str(policy)])
+    assert "would be" in table.output
+    assert "front:heavy" in table.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "yesterday"], "--from yesterday is no moment: give 2026-05-01T12:00 (UTC), or how long ago, such as 60m."),
+        (["--from", "5s"], "there is no whole window of 15 s between"),
+        (["--from", "5m", "--pipeline", "rex"], "there is no pipeline rex: did you mean rec?"),
+        (["--from", "5m", "--policy", "/nowhere.yaml"], "the policy file /nowhere.yaml cannot be read: No such file"),
+    ],
+)
+def test_what_cannot_be_replayed_is_explained(
+    database: Database, recorded: Any, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    from spillway.cli.app import app
+
+    for name, value in database.environ().items():
+        monkeypatch.setenv(name, value)
+    done = CliRunner().invoke(app, ["replay", *arguments])
+    assert done.exit_code == 2
+    assert message in done.output
+    assert done.output.count("\n") == 1
+
+
+def test_mode_decisions_and_why(database: Database, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from spillway.cli.app import app
+
+    def say(*arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, list(arguments))
+        assert done.exit_code == code, done.output
+        return str(done.output)
+
+    recording, conn = recorded
+    for name, value in database.environ().items():
+        monkeypatch.setenv(name, value)
+    assert say("why", "rec", code=2) == "error: there is no decision on rec.\n"
+    assert say("decisions") == "nothing was decided yet: see `spillway mode`, and the DAG spillway_qod in Airflow\n"
+    live(conn, recording)
+    assert say("mode") == "rec  apply\n"
+    assert say("mode", "rec", "apply") == "the mode of rec was already apply\n"
+    told = say("mode", "rec", "off")
+    assert told.startswith("the mode of rec is off\nstill in force: keep 0.")
+    assert "`spillway keep rec --clear` keeps everything again" in told
+    assert say("mode", "rec", "auto", code=2) == "error: auto is not a mode: give off, advise or apply.\n"
+    assert say("mode", "rex", "off", code=2) == "error: there is no pipeline rex: did you mean rec?\n"
+    lines = say("decisions", "rec", "-n", "3").splitlines()
+    assert len(lines) == 3
+    assert "published" in lines[-1]
+    number = lines[-1].split()[0]
+    why = say("why", "rec")
+    assert why.startswith(f"decision {number} on rec by what was measured from ")
+    assert "  query heavy gets accuracy " in why
+    assert say("why", "rec", "front:heavy").splitlines()[1].startswith("  front:heavy  0.")
+    assert say("why", "rec", "front:none", code=2).startswith("error: pipeline rec has no edge front:none: its edges are ")
+    assert json.loads(say("why", "rec", "--json"))["id"] == int(number)
+    seen = json.loads(say("decisions", "--observation", number))
+    assert [n["name"] for n in seen["nodes"]] == ["n1", "n2"]
+    assert "there is no observation of decision 999999" in say("decisions", "--observation", "999999", code=2)
