@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import requests
-from _common import say
+from _common import REPO, say
 from spillway.act.launch.standalone import StandaloneLauncher
 from spillway.act.live import resident
 from spillway.act.streams import converge
@@ -25,37 +25,43 @@ from spillway.policy import Policy
 from spillway.store import session
 from spillway.store.connection import connect
 
-POLICY: Mapping[str, Any] = {"batch_rows_first": 2000}
+POLICY = REPO / "policies" / "responsive.yaml"
 """As the demo has it."""
 
 
 @contextlib.contextmanager
 def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Policy]]:
     """All services of this bench's own, with these tunables, and a pipeline on them that is not started yet."""
-    given = {f"SPILLWAY_POLICY_{name.upper()}": str(value) for name, value in {**POLICY, **tunables}.items()}
-    os.environ.update(given)
-    with scratch("bench") as folder:
+    with _policy(tunables) as policy, scratch("bench") as folder:
         stack = Stack(home=folder / "run", services=ALL)
         say(f"starting {', '.join(ALL)}")
         try:
             stack.up()
             os.environ.update(stack.env)
-            yield stack, Line(file, stack.env["SPILLWAY_KAFKA"], say, "bench"), Policy.load()
+            yield stack, Line(file, stack.env["SPILLWAY_KAFKA"], say, "bench"), policy
         finally:
             say("stopping the services")
             stack.clean()
-            for name in given:
-                os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _policy(tunables: Mapping[str, Any]) -> Iterator[Policy]:
+    """In the environment, so that every process of the run has it."""
+    given = {"SPILLWAY_POLICY": str(POLICY), **{f"SPILLWAY_POLICY_{n.upper()}": str(value) for n, value in tunables.items()}}
+    os.environ.update(given)
+    try:
+        yield Policy.load()
+    finally:
+        for name in given:
+            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager
 def on_cluster(**tunables: Any) -> Iterator[tuple[Stack, Policy]]:
     """Everything but Airflow; threads of this process do what the tasks of spillway_streams and spillway_qod do, by the same
     functions."""
-    given = {f"SPILLWAY_POLICY_{name.upper()}": str(value) for name, value in {**POLICY, **tunables}.items()}
-    os.environ.update(given)
-    policy, stop = Policy.load(), threading.Event()
-    with scratch("bench") as folder:
+    stop = threading.Event()
+    with _policy(tunables) as policy, scratch("bench") as folder:
         stack = Stack(home=folder / "run", services=[s for s in ALL if s != "airflow"])
         say("starting the services")
         try:
@@ -68,8 +74,6 @@ def on_cluster(**tunables: Any) -> Iterator[tuple[Stack, Policy]]:
             stop.set()
             say("stopping the services")
             stack.clean()
-            for name in given:
-                os.environ.pop(name, None)
 
 
 def _converge(policy: Policy, stop: threading.Event) -> None:

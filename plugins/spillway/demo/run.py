@@ -31,8 +31,7 @@ from spillway.policy import Policy
 
 ROOT = Path(__file__).resolve().parents[3]
 HEAVY, OVERLOAD = "heavy", 2.0
-FIRST_BATCH = "SPILLWAY_POLICY_BATCH_ROWS_FIRST"
-"""A cold heavy query would spend the beginning of a rush on one batch of the default size."""
+POLICY = ROOT / "policies" / "responsive.yaml"
 
 
 @dataclass(slots=True)
@@ -72,7 +71,7 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
             signal.signal(ending, _interrupt)
     try:
         console.rule("services")
-        os.environ.setdefault(FIRST_BATCH, "2000")
+        os.environ.setdefault("SPILLWAY_POLICY", str(POLICY))
         stack.up(Follow(), bound=not keep_up)
         os.environ.update(stack.env)
         user, password = stack.airflow_login

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from spillway.demo import course
-from spillway.demo.control import controlled
+from spillway.demo.control import CYCLES_TO_RECOVER, controlled
 from spillway.demo.course import Batch, Rush, Set
 from spillway.demo.figure import samples
 from spillway.inject.scenario import load, parse
 from spillway.model.samples import Measure
+from spillway.policy import Policy
 from spillway.topology import check_files
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -188,3 +189,10 @@ def test_a_run_becomes_the_samples_of_a_figure() -> None:
     assert (23.0, "union:heavy", 0.5) in of[Measure.KEEP] and (26.0, "taxi.yellow:union", 1.0) in of[Measure.KEEP]
     assert (23.0, "heavy", 0.5) in of[Measure.ACCURACY] and (23.0, "light", 0.8) in of[Measure.FLOOR]
     assert {s.run for s in found} == {"a"}
+
+
+def test_the_policy_of_the_demo_is_valid_and_lets_a_query_recover_in_time() -> None:
+    policy = Policy.load(ROOT / "policies" / "responsive.yaml", environ={})
+    waits, half = policy.qod_raise_cycles - 1, 0.5
+    assert waits + half / policy.qod_raise_limit < CYCLES_TO_RECOVER
+    assert policy.qod_drain_horizon_s <= policy.qod_cycle_s
