@@ -1,8 +1,8 @@
 -- What operators read and kept, and what their applications used, in slices of the past that are over: slice 0 is the newest.
 -- A batch counts in each slice as much as it ran in it.
 with slice as (
-    select n, %(start)s - make_interval(secs => (n + 1) * %(width_s)s::double precision) as begins,
-           %(start)s - make_interval(secs => n * %(width_s)s::double precision) as ends
+    select n, %(start)s::timestamptz - make_interval(secs => (n + 1) * %(width_s)s::double precision) as begins,
+           %(start)s::timestamptz - make_interval(secs => n * %(width_s)s::double precision) as ends
     from generate_series(0, %(slices)s::integer - 1) n
 ), batch as (
     select b.pipeline, b.application, b.operator, b.started_at, b.ended_at, b.add_batch_ms, e.rows_read, e.rows_kept

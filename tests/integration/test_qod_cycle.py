@@ -108,7 +108,7 @@ def test_nothing_that_came_after_the_window_is_read(begin):
     cycle_.sql("update spillway.edge_metric set rows_kept = 0, keep = 0.1 where ended_at > %s", window.end)
     cycle_.sql(
         "insert into spillway.topic_metric (topic, partition, at, end_offset, written_at) values ('rec.in', 0, %s, 9999999, %s)",
-        window.end - timedelta(seconds=1), window.end + timedelta(seconds=2),
+        window.end - timedelta(seconds=0.05), window.end + timedelta(seconds=2),
     )  # fmt: skip
     cycle_.conn.rollback()
     assert read_window(cycle_.conn, window, Policy()) == before
@@ -217,21 +217,18 @@ def test_who_takes_the_mode_back_before_publishing_is_heard(begin, mode):
 
 
 def test_raising_takes_two_cycles_and_steps(begin):
-    """After the rush the keep of the last decision, not of the metrics, is where the way up begins."""
-    cycle_ = begin()
-    shed = replace(Policy(), qod_drain_horizon_s=3600.0)
-    run = Run(policy=shed)
-    for number in range(20, 22):
-        cycle_.run(number, run)
-    low = cycle_.keeps()["front:heavy"]
-    cycle_.sql("update spillway.edge_metric set lag_rows = 0")
-    cycle_.sql(
-        "update spillway.partition_metric p set latest_offset = end_offset where ended_at > %s", cycle_.window(22).start
-    )  # fmt: skip
-    cycle_.run(22, run)
+    """After a rush that ended at once: the way up begins at the keep of the last decision."""
+    cycle_, last, run = begin(), RUSH - 2, Run(policy=replace(Policy(), qod_drain_horizon_s=3600.0))
+    cycle_.run(last, run)
+    low, over = cycle_.keeps()["front:heavy"], cycle_.window(last).end
+    assert low > 0.3, "above its floor"
+    cycle_.sql("update spillway.edge_metric set lag_rows = 0 where ended_at > %s", over)
+    cycle_.sql("update spillway.partition_metric set latest_offset = end_offset where ended_at > %s", over - timedelta(minutes=1))
+    cycle_.sql("update spillway.executor_cpu set cpu_pct = 5 where at > %s", over)
+    cycle_.run(last + 1, run)
     assert cycle_.keeps()["front:heavy"] == low
-    assert cycle_.decision(22)[3]["remember"]["raise_ready"] == {"heavy": 1}
-    cycle_.run(23, run)
+    assert cycle_.decision(last + 1)[3]["remember"]["raise_ready"] == {"heavy": 1}
+    cycle_.run(last + 2, run)
     assert cycle_.keeps()["front:heavy"] == pytest.approx(low + 0.1)
 
 
@@ -239,15 +236,13 @@ def test_stale_metrics_hold_what_is_in_force_and_keep_it_alive(begin):
     cycle_ = begin()
     cycle_.run(22)
     kept = cycle_.keeps()
-    cycle_.sql("update spillway.edge_setting set issued_at = issued_at - interval '40 s'")
     late = 22 + 5  # the recording ends with window 23
+    cycle_.sql("update spillway.edge_setting set issued_at = %s", cycle_.window(late).end - timedelta(seconds=40))
     steps = cycle_.run(late)
     assert steps[0].said == ("stale/rec: rec",)
     assert cycle_.decision(late)[1:3] == ("held", "METRICS_STALE")
     assert cycle_.keeps() == kept
-    [(age, decision)] = cycle_.sql("select extract(epoch from now() - issued_at), decision_id from spillway.edge_setting")
-    assert age < 30, "refreshed"
-    assert decision == cycle_.decision(late)[0]
+    assert cycle_.sql("select decision_id from spillway.edge_setting") == [(cycle_.decision(late)[0],)], "refreshed"
 
 
 def test_a_pipeline_that_is_still_starting_is_waited_for(begin):
@@ -383,7 +378,8 @@ def test_pipelines_that_share_nodes_are_decided_together(begin):
     assert members == ["other", "rec"]
     assert {o["name"] for o in body["operators"]} == {f"{p}/{o}" for p in members for o in ("front", "light", "heavy")}
     pipelines.set_mode(cycle_.conn, "other", "advise", "test")
-    cycle_.sql("update spillway.pipeline_history set at = %s where mode = 'advise'", cycle_.window(RUSH + 1).start)
+    later = "update spillway.pipeline_history set at = %s where mode = 'advise' and at > now() - interval '1 minute'"
+    cycle_.sql(later, cycle_.window(RUSH + 1).start)
     cycle_.run(RUSH + 1)
     worlds = dict(
         cycle_.sql("select world, pipelines from spillway.observation where interval_end = %s", cycle_.window(RUSH + 1).end)
@@ -425,6 +421,6 @@ def test_the_first_window_after_a_decision_shows_what_came_of_it(begin, works, v
     [(found,)] = cycle_.sql("select verified from spillway.decision where id = %s", decision)
     assert found["verdict"] == verdict
     kinds = [k for (k,) in cycle_.sql("select kind from spillway.event where actor = 'qod' order by id")]
-    assert kinds[-1] == ("keep" if works else "missed")
+    assert ("missed" in kinds) is not works
     if not works:
         assert any(words.startswith("keep of front:heavy is 1 instead of") for words in found["missed"])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 Row = dict[str, Any]
+LOOK_BACK = 3
+"""How many times as far as metrics may be old it is looked for the last ones: what is older than that is missing, not stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class Stored:
 
 def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too: bool = False) -> Window:
     """The window of all pipelines that are advised or applied; with `off_too`, the others as if they were advised."""
-    back = timedelta(seconds=interval.seconds * policy.qod_stale_cycles)
+    back = timedelta(seconds=interval.seconds * policy.qod_stale_cycles * LOOK_BACK)
     times: dict[str, datetime] = {
         "start": interval.start,
         "end": interval.end,
@@ -127,9 +129,12 @@ class _Part:
             found = self.stored.arrivals.get(edge.topic)
             return found.rate if found else None
         batches = _batches(self.stored.batches.get((self.name, edge.producer), ()))
-        begin = next((n for n, b in enumerate(batches) if b["ended_at"] > self.interval.start), None)
-        if begin is None:
-            return 0.0 if self._in[edge.producer] == 0.0 else None
+        quiet = not batches or batches[-1]["ended_at"] <= self.interval.start
+        if quiet and self._in[edge.producer] == 0.0:
+            return 0.0
+        if not batches:
+            return None
+        begin = next((n for n, b in enumerate(batches) if b["ended_at"] > self.interval.start), len(batches) - 1)
         base = batches[begin - 1] if begin else batches[0]
         counted = batches[max(begin, 1) :]
         rows_out = [b["output_rows"] for b in counted]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -84,7 +85,7 @@ def save_policy(conn: Connection, run: Run) -> None:
 def save_observation(
     conn: Connection, run: Run, interval: Interval, world: str, pipelines: Sequence[str], body: Mapping[str, Any] | str
 ) -> int:
-    text = body if isinstance(body, str) else json.dumps(body, default=str)
+    text = body if isinstance(body, str) else json.dumps(_finite(body), default=str)
     saved = row(
         conn, "qod_observation_save", **_times(interval), **run.key, world=world, pipelines=list(pipelines), body=text
     )  # fmt: skip
@@ -184,6 +185,15 @@ def tell(conn: Connection, pipeline: str, kind: str, text: str, about: str | Non
 
 def _times(interval: Interval) -> dict[str, datetime]:
     return {"start": interval.start, "end": interval.end}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no word for what is not a number."""
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _json(value: Mapping[str, Any] | None) -> str | None:
