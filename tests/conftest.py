@@ -75,7 +75,7 @@ def topic(stack: Stack, unique: Callable[[str], str]) -> Iterator[Callable[..., 
     """Makes topics and deletes them afterwards: topic("in", partitions=2)."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": stack.env["SPILLWAY_KAFKA"]})
+    admin = AdminClient({"bootstrap.servers": stack.env["SPILLWAY_KAFKA"], "log_level": 0})
     made: list[str] = []
 
     def make(prefix: str = "topic", partitions: int = 4, config: dict[str, str] | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -38,6 +39,14 @@ class Checkpoint:
     def last_commit(self) -> int:
         """The newest committed batch, -1 if there is none."""
         return max(self._batches("commits"), default=-1)
+
+    def committed(self) -> list[int]:
+        """The committed batches that the log still has, oldest first."""
+        return self._batches("commits")
+
+    def committed_at(self, batch_id: int) -> datetime:
+        millis = self._fs.getFileStatus(self._child("commits", str(batch_id))).getModificationTime()
+        return datetime.fromtimestamp(millis / 1000, UTC)
 
     def last_planned(self) -> int:
         """The newest batch that was begun, -1 if there is none."""

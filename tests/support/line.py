@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import psycopg2
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from spillway.act.launch.standalone import StandaloneLauncher
 from spillway.act.streams import converge
 from spillway.embedded import Stack
@@ -48,7 +48,7 @@ class Line:
         self._stopping = threading.Event()
         with self.db() as connection:
             pipelines.apply(connection, pipeline, yaml, "test")
-        self.admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"]})
+        self.admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "log_level": 0})
         there = self.admin.list_topics(timeout=10).topics
         external = {e.topic: e.partitions for e in pipeline.edges if e.producer is None and e.topic not in there}
         for future in self.admin.create_topics([NewTopic(t, n) for t, n in external.items()]).values() if external else ():
@@ -182,6 +182,7 @@ class Line:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "log_level": 0,
             }
         )
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
@@ -201,11 +202,21 @@ class Line:
         return [json.loads(value) for *_, value in self.consume(topic)]
 
     def end_offsets(self, topic: str) -> int:
-        consumer = Consumer({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "group.id": "test-offsets"})
+        consumer = Consumer({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "group.id": "test-offsets", "log_level": 0})
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         total = sum(consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions)
         consumer.close()
         return total
+
+    def open_transaction(self, topic: str) -> bool:
+        """Records of a transaction that is neither committed nor aborted are in the topic."""
+        admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "log_level": 0})
+        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        ends = []
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+            ends.append(sum(f.result().offset for f in admin.list_offsets(wanted, isolation_level=level).values()))
+        return ends[0] < ends[1]
 
     def caught_up(self, edge: str) -> bool:
         """The newest batch on the edge ended at the end of its topic, as the topic is now."""
