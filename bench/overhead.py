@@ -28,6 +28,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from spillway.act.launch.conf import SMALL_JVM
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
 from spark_jobs.operators.wordcount import count_words
@@ -56,13 +57,13 @@ class Run:
 
 
 class Cluster:
-    """A Spark session with two executors of one slot, each on its own core, and a clock for the CPU of all of it."""
+    """A Spark session with two executors of one slot, each on its own core, on the JVM settings that Spillway launches with,
+    and a clock for the CPU of all of it."""
 
     def __init__(self, env: dict[str, str], folder: Path) -> None:
         os.environ.update({**env, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
         self.env, self.folder = env, folder
         jars = f"{env['SPILLWAY_JARS']}/*"
-        java = "-XX:+UseSerialGC"
         builder = SparkSession.builder.master(env["SPILLWAY_SPARK_MASTER"]).appName("bench overhead")
         for key, value in {
             "spark.executor.cores": "1",
@@ -71,10 +72,11 @@ class Cluster:
             "spark.driver.memory": "1g",
             "spark.driver.extraClassPath": jars,
             "spark.executor.extraClassPath": jars,
-            "spark.driver.extraJavaOptions": java,
-            "spark.executor.extraJavaOptions": java,
+            "spark.driver.extraJavaOptions": SMALL_JVM,
+            "spark.executor.extraJavaOptions": SMALL_JVM,
             "spark.executorEnv.PYTHONPATH": f"{REPO}:{REPO / 'plugins'}",
             "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.locality.wait": "0s",
             **session_conf(State(checkpoint=0, buckets=8, max_rows=None), "file:"),

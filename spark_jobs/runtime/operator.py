@@ -191,8 +191,8 @@ class OperatorQuery:
     def _follow(self, progress: dict[str, Any]) -> None:
         """The bound follows what the operator can do, and each edge's part of it follows its lag."""
         busy_s = float(progress.get("batchDuration", 0)) / 1000.0
-        new = self._bound.batch(int(progress["numInputRows"]), busy_s)
         lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
+        new = self._bound.batch(int(progress["numInputRows"]), busy_s, cut=any(lags.values()))
         if (new != self.max_rows or len(self.edges) > 1) and self._admission.set(split(new, lags)):
             self.max_rows = new
 

@@ -141,10 +141,13 @@ class Line:
         name = self.pipeline.name
         return self._processes(lambda c: any(a.endswith("spark_jobs/run.py") for a in c) and "--pipeline" in c and name in c)
 
-    def executors(self) -> list[psutil.Process]:
-        apps = {
-            r[0] for r in self.sql("select distinct spark_app from spillway.heartbeat where pipeline = %s", self.pipeline.name)
-        }
+    def executors(self, application: str = "%") -> list[psutil.Process]:
+        found = self.sql(
+            "select distinct spark_app from spillway.heartbeat where pipeline = %s and application like %s",
+            self.pipeline.name,
+            application,
+        )
+        apps = {r[0] for r in found}
         return self._processes(lambda c: "--app-id" in c and "--executor-id" in c and c[c.index("--app-id") + 1] in apps)
 
     def kill(self, processes: list[psutil.Process], number: int = signal.SIGKILL) -> int:
@@ -208,15 +211,29 @@ class Line:
         consumer.close()
         return total
 
-    def open_transaction(self, topic: str) -> bool:
-        """Records of a transaction that is neither committed nor aborted are in the topic."""
+    def kill_inside_transaction(self, application: str, topic: str, timeout_s: float = 180.0) -> int:
+        """Kills the executors of an application while one of them has written to the topic and neither committed nor aborted.
+        They are stopped before that is looked at, so that it is still true when they are killed."""
         admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "log_level": 0})
         partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
-        ends = []
-        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+
+        def end(level: IsolationLevel) -> int:
             wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
-            ends.append(sum(f.result().offset for f in admin.list_offsets(wanted, isolation_level=level).values()))
-        return ends[0] < ends[1]
+            return sum(f.result().offset for f in admin.list_offsets(wanted, isolation_level=level).values())
+
+        def hit() -> int:
+            executors = self.executors(application)
+            families = [p for executor in executors for p in (executor, *executor.children(recursive=True))]
+            self.kill(families, signal.SIGSTOP)
+            time.sleep(0.2)  # a commit that was already on its way to the broker ends
+            written = end(IsolationLevel.READ_UNCOMMITTED)
+            if executors and end(IsolationLevel.READ_COMMITTED) < written:
+                self.kill(families)
+                return len(executors)
+            self.kill(families, signal.SIGCONT)
+            return 0
+
+        return until(hit, timeout_s, f"an open transaction in {topic}", every_s=0.1)
 
     def caught_up(self, edge: str) -> bool:
         """The newest batch on the edge ended at the end of its topic, as the topic is now."""
