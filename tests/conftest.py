@@ -32,6 +32,7 @@ def _end_by_exception(number: int, _: FrameType | None) -> None:
 
 
 signal.signal(signal.SIGTERM, _end_by_exception)  # so that fixtures still stop what they started
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored, for all it starts too
 
 
 def pytest_sessionstart() -> None:
