@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
-from spillway.act.launch.conf import SMALL_JVM
+from spillway.act.launch.conf import DRIVER_JVM, EXECUTOR_JVM
 from spillway.inject.events import Pool
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
@@ -44,7 +44,7 @@ from spark_jobs.sinks.kafka import KafkaSink
 GOAL_THROUGHPUT, GOAL_SINK_CPU = 0.97, 1.3
 SINK_SIZES = {5_000: 100_000, 50_000: 400_000, 250_000: 1_000_000}
 """Rows a batch → rows a run."""
-WORDS_BATCH, WORDS_ROWS = 400_000, 1_600_000
+WORDS_BATCH = 500_000
 """A full batch takes about as long as the shipped pipeline's target of 4 s."""
 PARTITIONS = 4
 
@@ -74,8 +74,8 @@ class Cluster:
             "spark.driver.memory": "1g",
             "spark.driver.extraClassPath": jars,
             "spark.executor.extraClassPath": jars,
-            "spark.driver.extraJavaOptions": SMALL_JVM,
-            "spark.executor.extraJavaOptions": SMALL_JVM,
+            "spark.driver.extraJavaOptions": DRIVER_JVM,
+            "spark.executor.extraJavaOptions": EXECUTOR_JVM,
             "spark.executorEnv.PYTHONPATH": f"{REPO}:{REPO / 'plugins'}",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -115,10 +115,7 @@ class Cluster:
         return Run(cpu_s=cpu, wall_s=wall, rows=sum(p["numInputRows"] for p in done), batch_s=statistics.median(batches))
 
 
-def fill(bootstrap: str, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
-    )
+def write(producer: Producer, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
     for first in range(0, rows, 10_000):
         messages = [{"key": b"%d" % n, "value": make(n)} for n in range(first, min(rows, first + 10_000))]
         while messages and producer.produce_batch(topic, messages) != len(messages):
@@ -126,6 +123,11 @@ def fill(bootstrap: str, topic: str, rows: int, make: Callable[[int], bytes]) ->
             producer.poll(0.05)
         producer.poll(0)
     producer.flush(60)
+
+
+def fill(bootstrap: str, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
+    options = {"linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
+    write(Producer({"bootstrap.servers": bootstrap, **options}), topic, rows, make)
 
 
 def word_pipeline(topic: str) -> Pipeline:
@@ -146,74 +148,103 @@ def word_pipeline(topic: str) -> Pipeline:
     )
 
 
-def words(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
-    """The shipped word count on its generator's sentences, both into the no-op sink: the difference is the shedder, the garbage
-    check, the counts and the metrics."""
-    bootstrap, topic = cluster.env["SPILLWAY_KAFKA"], "overhead.sentences"
-    [sentences] = Pool("sentences", seed=1, size=100_000).take(0, 100_000, 0)
-    say(f"writing {WORDS_ROWS:,} sentences")
-    topics.ensure([Topic(name=topic, partitions=PARTITIONS)])
-    fill(bootstrap, topic, WORDS_ROWS, lambda n: sentences[n % len(sentences)]["value"])
-    pipeline = word_pipeline(topic)
-    operator, edge = pipeline.operators[0], pipeline.edges[0]
-    source = Input(bootstrap=bootstrap, max_rows=WORDS_BATCH)
+class Steady:
+    """One running query of the word count with a topic of its own, given one batch at a time: the rows are written in a
+    transaction, so that all of them appear at once and only this query works."""
 
-    def write(frame: DataFrame, checkpoint: str) -> StreamingQuery:
-        return (
+    def __init__(self, cluster: Cluster, topics: Topics, name: str, sentences: list[bytes]) -> None:
+        self._cluster, self._topic, self._sentences = cluster, f"overhead.{name}", sentences
+        topics.ensure([Topic(name=self._topic, partitions=PARTITIONS)])
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.env["SPILLWAY_KAFKA"], "linger.ms": 20, "compression.type": "lz4",
+                "queue.buffering.max.messages": WORDS_BATCH, "transactional.id": self._topic,
+            }
+        )  # fmt: skip
+        self._producer.init_transactions(30)
+        self.pipeline = word_pipeline(self._topic)
+        self.source = Input(bootstrap=cluster.env["SPILLWAY_KAFKA"], max_rows=2 * WORDS_BATCH)
+        self.query: StreamingQuery | None = None
+
+    def start(self, frame: DataFrame) -> StreamingQuery:
+        self.query = (
             frame.writeStream.format("noop")
             .outputMode("update")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
+            .option("checkpointLocation", f"file:{self._cluster.folder / self._topic}")
+            .trigger(processingTime="500 milliseconds")
             .start()
         )
+        return self.query
 
-    def plain(_: int) -> Run:
-        def start(checkpoint: str) -> StreamingQuery:
-            raw = read_edge(cluster.spark, edge, source)
-            parsed = raw.select(F.from_json(F.col("value").cast("string"), "text string").alias("p")).select("p.text")
-            return write(count_words(parsed), checkpoint)
+    def batch(self, _: int) -> Run:
+        assert self.query is not None
+        before = self.query.lastProgress
+        self._producer.begin_transaction()
+        write(self._producer, self._topic, WORDS_BATCH, lambda n: self._sentences[n % len(self._sentences)])
+        cpu = self._cluster.cpu_s()
+        self._producer.commit_transaction(30)
+        last = before
+        while last is None or not last["numInputRows"] or (before and last["timestamp"] == before["timestamp"]):
+            if not self.query.isActive:
+                raise RuntimeError(f"the query on {self._topic} ended: {self.query.exception()}")
+            time.sleep(0.1)
+            last = self.query.lastProgress
+        time.sleep(0.7)  # the metrics of the batch are written, and no process is in the middle of something
+        wall = last["batchDuration"] / 1000
+        return Run(cpu_s=self._cluster.cpu_s() - cpu, wall_s=wall, rows=last["numInputRows"], batch_s=wall)
 
-        return cluster.timed(start, lambda _: None)
 
-    def spillway(number: int) -> Run:
-        buffer = Buffer(10_000)
-        writer = MetricsWriter(buffer, "bench overhead", 1.0, lambda text: say(f"metrics: {text}"))
-        stop = threading.Event()
+def words(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
+    """The shipped word count on its generator's sentences, two long-running queries into the no-op sink, full batches in turn:
+    the difference is the shedder, the garbage check, the counts and the metrics."""
+    [events] = Pool("sentences", seed=1, size=100_000).take(0, 100_000, 0)
+    sentences = [event["value"] for event in events]
+    plain, ours = (Steady(cluster, topics, name, sentences) for name in ("plain", "spillway"))
+    raw = read_edge(cluster.spark, plain.pipeline.edges[0], plain.source)
+    plain.start(count_words(raw.select(F.from_json(F.col("value").cast("string"), "text string").alias("p")).select("p.text")))
+    query = ours.start(build(cluster.spark, ours.pipeline, ours.pipeline.operators[0], ours.source))
+    buffer = Buffer(10_000)
+    writer = MetricsWriter(buffer, "bench overhead", 1.0, lambda text: say(f"metrics: {text}"))
+    reader, stop, reported = ProgressReader(query), threading.Event(), 0
+    context = BatchContext(
+        pipeline="overhead", application="count", operator="count", checkpoint=1, generation=1,
+        max_rows=WORDS_BATCH, edges=ours.pipeline.edges, effective={},
+    )  # fmt: skip
 
-        def poll(query: StreamingQuery) -> None:
-            reader = ProgressReader(query)
-            context = BatchContext(
-                pipeline="overhead", application="count", operator="count", checkpoint=number + 10, generation=1,
-                max_rows=WORDS_BATCH, edges=pipeline.edges, effective={},
-            )  # fmt: skip
-            last = False
-            while not last:
-                last = stop.wait(0.25)
-                for progress in reader.new():
-                    buffer.put(batch_rows(progress, context, buffer.dropped))
+    def poll() -> None:
+        nonlocal reported
+        last = False
+        while not last:
+            last = stop.wait(0.25)
+            for progress in reader.new():
+                buffer.put(batch_rows(progress, context, buffer.dropped))
+                reported += 1
 
-        def meanwhile(query: StreamingQuery) -> None:
-            nonlocal thread
-            thread = threading.Thread(target=poll, args=(query,))
-            thread.start()
-            writer.start()
-
-        thread = threading.Thread()
-        run = cluster.timed(lambda checkpoint: write(build(cluster.spark, pipeline, operator, source), checkpoint), meanwhile)
+    thread = threading.Thread(target=poll)
+    thread.start()
+    writer.start()
+    try:
+        results = alternate({"plain": plain.batch, "spillway": ours.batch}, rounds=pairs, warm_up=4)
+    finally:
         stop.set()
         thread.join()
         writer.close()
-        return run
-
-    results = alternate({"plain": plain, "spillway": spillway}, rounds=pairs, warm_up=3)
+        for steady in (plain, ours):
+            if steady.query is not None:
+                steady.query.stop()
+    runs = results["plain"] + results["spillway"]
+    if any(run.rows != WORDS_BATCH for run in runs) or reported < pairs or buffer.dropped:
+        raise RuntimeError(f"not what was to be measured: batches of {sorted({r.rows for r in runs})}, {reported} reported")
     throughput = [r.rows / r.wall_s for r in results["spillway"]]
     baseline = [r.rows / r.wall_s for r in results["plain"]]
+    wall, cpu = ({n: sum(getattr(r, what) for r in results[n]) for n in results} for what in ("wall_s", "cpu_s"))
     return {
-        "rows": results["plain"][0].rows,
+        "rows_a_batch": WORDS_BATCH,
         "pairs": pairs,
         "throughput_ratio": spread(paired_ratios(throughput, baseline)),
+        "throughput_ratio_of_totals": round(wall["plain"] / wall["spillway"], 3),
         "cpu_ratio": spread(paired_ratios([r.cpu_s for r in results["spillway"]], [r.cpu_s for r in results["plain"]])),
-        "batch_ratio": spread(paired_ratios([r.batch_s for r in results["spillway"]], [r.batch_s for r in results["plain"]])),
+        "cpu_ratio_of_totals": round(cpu["spillway"] / cpu["plain"], 3),
         "plain_rows_per_s": spread(baseline, 0),
         "spillway_rows_per_s": spread(throughput, 0),
     }
@@ -296,8 +327,8 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=6, help="pairs of runs that count (at least 6 for the word count)")
-    parser.add_argument("--sink-pairs", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=24, help="pairs of batches of the word count that count (at least 6)")
+    parser.add_argument("--sink-pairs", type=int, default=6, help="pairs of runs of the sinks")
     parser.add_argument("--skip-words", action="store_true")
     parser.add_argument("--skip-sink", action="store_true")
     args = parser.parse_args()

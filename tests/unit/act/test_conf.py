@@ -59,7 +59,7 @@ def test_the_declared_conf_wins_over_suggestions_and_loses_against_what_spillway
 def test_declared_java_options_and_class_paths_are_added_not_replaced():
     conf = {"spark.executor.extraJavaOptions": "-Dx=1", "spark.driver.extraClassPath": "/mine.jar"}
     properties = standalone(replace(SPEC, conf=conf), CLUSTER)
-    assert properties["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dx=1"
+    assert properties["spark.executor.extraJavaOptions"] == "-XX:+UseSerialGC -Dx=1"
     assert properties["spark.driver.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     assert properties["spark.driver.extraClassPath"] == "/opt/jars/*:/mine.jar"
     assert properties["spark.executor.extraClassPath"] == "/opt/jars/*"

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from spillway.act.launch import LaunchSpec
 
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DRIVER_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A driver plans and waits: quick to start counts. Executors run the same code for weeks and get the full compiler."""
+EXECUTOR_JVM = "-XX:+UseSerialGC"
 NEVER = "365d"
 NODE_LABEL = "spillway/node"
 STORE = "spark.spillway.store"
@@ -67,8 +69,8 @@ def spark_properties(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
     """Properties that hold on every cluster, without placement (see `standalone`, `kubernetes`, `yarn`)."""
     user = dict(spec.conf)
     java = {
-        key: " ".join(filter(None, (SMALL_JVM, user.pop(key, ""))))
-        for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+        f"spark.{role}.extraJavaOptions": " ".join(filter(None, (ours, user.pop(f"spark.{role}.extraJavaOptions", ""))))
+        for role, ours in (("driver", DRIVER_JVM), ("executor", EXECUTOR_JVM))
     }
     owned = {
         **OWNED,
