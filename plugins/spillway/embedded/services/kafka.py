@@ -77,9 +77,8 @@ def prepare(context: Context) -> None:
         code = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=context.service_env()).returncode
     if code != 0:
         log_file = context.layout.log("kafka")
-        raise EmbeddedError(
-            f"Kafka cannot format its folder {base / 'log'} (code {code}): see {log_file}.\n{tail(str(log_file), 5)}"
-        )
+        reason = tail(str(log_file), 1).strip() or "it says nothing"
+        raise EmbeddedError(f"Kafka cannot format its folder {base / 'log'} (code {code}: {reason}): see {log_file}.")
 
 
 def launch(context: Context) -> Launch:
