@@ -92,3 +92,15 @@ class Checkpoint:
             stream.close()
         self._fs.delete(final, False)
         self._fs.rename(temporary, final)
+
+
+def refuse_lost(checkpoint: Checkpoint, pipeline: str, operator: str, reported: int | None) -> None:
+    """A checkpoint that was removed, or put back from an older copy, would begin again under batch ids that were used before,
+    and what the sinks have under those ids they take for the same rows."""
+    planned = checkpoint.last_planned()
+    if reported is not None and planned < reported:
+        found = f"ends at batch {planned}" if planned >= 0 else "is empty"
+        raise RuntimeError(
+            f"the checkpoint of operator {operator} at {checkpoint.location} {found}, but batch {reported} was reported from it; "
+            f"put the checkpoint back, or begin anew with `spillway reset {pipeline} {operator}`"
+        )

@@ -19,7 +19,7 @@ from spillway.policy import Policy
 
 from spark_jobs.runtime import topics as topic_names
 from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, split
-from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.checkpoint import Checkpoint, refuse_lost
 from spark_jobs.runtime.deadletter import Sweep, Sweeper
 from spark_jobs.runtime.metrics import Buffer, ProgressReader
 from spark_jobs.runtime.plan import Input, build, to_records
@@ -176,6 +176,7 @@ class OperatorQuery:
         """A driver that was killed may have committed batches whose metrics it could not write any more. How their rows were
         shed is gone with it; how far they read is in the checkpoint, and without it a quiet topic would seem unread for ever."""
         checkpoint = Checkpoint(self.spark, self.location)
+        refuse_lost(checkpoint, self.site.pipeline.name, self.operator.name, self.state.reported)
         reported = -1 if self.state.reported is None else self.state.reported
         silent = [b for b in checkpoint.committed() if b > reported]
         for batch in silent:
