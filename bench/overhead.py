@@ -44,8 +44,8 @@ from spark_jobs.sinks.kafka import KafkaSink
 GOAL_THROUGHPUT, GOAL_SINK_CPU = 0.97, 1.3
 SINK_SIZES = {5_000: 100_000, 50_000: 400_000, 250_000: 1_000_000}
 """Rows a batch → rows a run."""
-WORDS_BATCH = 500_000
-"""A full batch takes about as long as the shipped pipeline's target of 4 s."""
+WORDS_BATCH, BLOCK = 500_000, 6
+"""A full batch takes about as long as the shipped pipeline's target of 4 s; pairs between two new beginnings."""
 PARTITIONS = 4
 
 
@@ -149,32 +149,41 @@ def word_pipeline(topic: str) -> Pipeline:
 
 
 class Steady:
-    """One running query of the word count with a topic of its own, given one batch at a time: the rows are written in a
-    transaction, so that all of them appear at once and only this query works."""
+    """A running word count, given one batch at a time: the rows are written in a transaction, so that all of them appear at
+    once and only this query works."""
 
-    def __init__(self, cluster: Cluster, topics: Topics, name: str, sentences: list[bytes]) -> None:
-        self._cluster, self._topic, self._sentences = cluster, f"overhead.{name}", sentences
-        topics.ensure([Topic(name=self._topic, partitions=PARTITIONS)])
+    def __init__(self, cluster: Cluster, topics: Topics, name: str, make: Callable[[Pipeline, Input], DataFrame]) -> None:
+        self._cluster, self._topics, self._name, self._make = cluster, topics, name, make
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.env["SPILLWAY_KAFKA"], "linger.ms": 20, "compression.type": "lz4",
-                "queue.buffering.max.messages": WORDS_BATCH, "transactional.id": self._topic,
+                "queue.buffering.max.messages": WORDS_BATCH, "transactional.id": f"overhead.{name}",
             }
         )  # fmt: skip
         self._producer.init_transactions(30)
-        self.pipeline = word_pipeline(self._topic)
-        self.source = Input(bootstrap=cluster.env["SPILLWAY_KAFKA"], max_rows=2 * WORDS_BATCH)
+        [events] = Pool("sentences", seed=1, size=100_000).take(0, 100_000, 0)
+        self._sentences = [event["value"] for event in events]
         self.query: StreamingQuery | None = None
 
-    def start(self, frame: DataFrame) -> StreamingQuery:
+    def start(self, block: int) -> None:
+        """Begins anew with a topic and a checkpoint of its own, so that no placement of state stays for the whole bench."""
+        self.stop()
+        self._topic = f"overhead.{self._name}.{block}"
+        self._topics.ensure([Topic(name=self._topic, partitions=PARTITIONS)])
+        self.pipeline = word_pipeline(self._topic)
+        source = Input(bootstrap=self._cluster.env["SPILLWAY_KAFKA"], max_rows=2 * WORDS_BATCH)
         self.query = (
-            frame.writeStream.format("noop")
+            self._make(self.pipeline, source)
+            .writeStream.format("noop")
             .outputMode("update")
             .option("checkpointLocation", f"file:{self._cluster.folder / self._topic}")
             .trigger(processingTime="500 milliseconds")
             .start()
         )
-        return self.query
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
 
     def batch(self, _: int) -> Run:
         assert self.query is not None
@@ -194,51 +203,77 @@ class Steady:
         return Run(cpu_s=self._cluster.cpu_s() - cpu, wall_s=wall, rows=last["numInputRows"], batch_s=wall)
 
 
-def words(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
-    """The shipped word count on its generator's sentences, two long-running queries into the no-op sink, full batches in turn:
-    the difference is the shedder, the garbage check, the counts and the metrics."""
-    [events] = Pool("sentences", seed=1, size=100_000).take(0, 100_000, 0)
-    sentences = [event["value"] for event in events]
-    plain, ours = (Steady(cluster, topics, name, sentences) for name in ("plain", "spillway"))
-    raw = read_edge(cluster.spark, plain.pipeline.edges[0], plain.source)
-    plain.start(count_words(raw.select(F.from_json(F.col("value").cast("string"), "text string").alias("p")).select("p.text")))
-    query = ours.start(build(cluster.spark, ours.pipeline, ours.pipeline.operators[0], ours.source))
-    buffer = Buffer(10_000)
-    writer = MetricsWriter(buffer, "bench overhead", 1.0, lambda text: say(f"metrics: {text}"))
-    reader, stop, reported = ProgressReader(query), threading.Event(), 0
-    context = BatchContext(
-        pipeline="overhead", application="count", operator="count", checkpoint=1, generation=1,
-        max_rows=WORDS_BATCH, edges=ours.pipeline.edges, effective={},
-    )  # fmt: skip
+class Metrics:
+    """The metrics of a query on their way to Postgres, as in a driver."""
 
-    def poll() -> None:
-        nonlocal reported
+    def __init__(self, steady: Steady, block: int) -> None:
+        assert steady.query is not None
+        self._reader, self._stop, self.reported = ProgressReader(steady.query), threading.Event(), 0
+        self.buffer = Buffer(10_000)
+        self._writer = MetricsWriter(self.buffer, "bench overhead", 1.0, lambda text: say(f"metrics: {text}"))
+        self._context = BatchContext(
+            pipeline="overhead", application="count", operator="count", checkpoint=block, generation=1,
+            max_rows=WORDS_BATCH, edges=steady.pipeline.edges, effective={},
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._poll)
+        self._thread.start()
+        self._writer.start()
+
+    def _poll(self) -> None:
         last = False
         while not last:
-            last = stop.wait(0.25)
-            for progress in reader.new():
-                buffer.put(batch_rows(progress, context, buffer.dropped))
-                reported += 1
+            last = self._stop.wait(0.25)
+            for progress in self._reader.new():
+                self.buffer.put(batch_rows(progress, self._context, self.buffer.dropped))
+                self.reported += 1
 
-    thread = threading.Thread(target=poll)
-    thread.start()
-    writer.start()
-    try:
-        results = alternate({"plain": plain.batch, "spillway": ours.batch}, rounds=pairs, warm_up=4)
-    finally:
-        stop.set()
-        thread.join()
-        writer.close()
-        for steady in (plain, ours):
-            if steady.query is not None:
-                steady.query.stop()
-    runs = results["plain"] + results["spillway"]
-    if any(run.rows != WORDS_BATCH for run in runs) or reported < pairs or buffer.dropped:
-        raise RuntimeError(f"not what was to be measured: batches of {sorted({r.rows for r in runs})}, {reported} reported")
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._writer.close()
+
+
+def words(cluster: Cluster, pairs: int, topics: Topics, *, itself: bool) -> dict[str, Any]:
+    """The shipped word count on its generator's sentences, two running queries into the no-op sink, full batches in turn, both
+    begun anew every few pairs: the difference is the shedder, the garbage check, the counts and the metrics."""
+
+    def parsed(pipeline: Pipeline, source: Input) -> DataFrame:
+        raw = read_edge(cluster.spark, pipeline.edges[0], source)
+        return count_words(raw.select(F.from_json(F.col("value").cast("string"), "text string").alias("p")).select("p.text"))
+
+    def built(pipeline: Pipeline, source: Input) -> DataFrame:
+        return build(cluster.spark, pipeline, pipeline.operators[0], source)
+
+    plain = Steady(cluster, topics, "plain", parsed)
+    ours = Steady(cluster, topics, "again" if itself else "spillway", parsed if itself else built)
+    results: dict[str, list[Run]] = {"plain": [], "spillway": []}
+    for block in range(-(-pairs // BLOCK)):
+        both = [plain, ours] if block % 2 == 0 else [ours, plain]
+        for steady in both:
+            steady.start(block)
+        metrics = None if itself else Metrics(ours, block + 1)
+        try:
+            found = alternate(
+                {"plain": plain.batch, "spillway": ours.batch},
+                rounds=min(BLOCK, pairs - block * BLOCK),
+                warm_up=4 if block == 0 else 1,
+            )
+        finally:
+            if metrics is not None:
+                metrics.close()
+            for steady in both:
+                steady.stop()
+        if metrics is not None and (metrics.reported < len(found["plain"]) or metrics.buffer.dropped):
+            raise RuntimeError(f"{metrics.reported} batches reported, {metrics.buffer.dropped} rows dropped")
+        for name, runs in found.items():
+            if any(run.rows != WORDS_BATCH for run in runs):
+                raise RuntimeError(f"not the batches that were to be measured: {[run.rows for run in runs]} rows")
+            results[name] += runs
     throughput = [r.rows / r.wall_s for r in results["spillway"]]
     baseline = [r.rows / r.wall_s for r in results["plain"]]
     wall, cpu = ({n: sum(getattr(r, what) for r in results[n]) for n in results} for what in ("wall_s", "cpu_s"))
     return {
+        "against": "itself" if itself else "plain",
         "rows_a_batch": WORDS_BATCH,
         "pairs": pairs,
         "throughput_ratio": spread(paired_ratios(throughput, baseline)),
@@ -330,6 +365,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=24, help="pairs of batches of the word count that count (at least 6)")
     parser.add_argument("--sink-pairs", type=int, default=6, help="pairs of runs of the sinks")
     parser.add_argument("--skip-words", action="store_true")
+    parser.add_argument("--itself", action="store_true", help="the plain word count against itself: how far chance alone goes")
     parser.add_argument("--skip-sink", action="store_true")
     args = parser.parse_args()
     result: dict[str, Any] = {}
@@ -338,13 +374,13 @@ def main() -> int:
         topics = Topics(env["SPILLWAY_KAFKA"])
         try:
             if not args.skip_words:
-                result["word_count"] = words(cluster, args.pairs, topics)
+                result["word_count"] = words(cluster, args.pairs, topics, itself=args.itself)
             if not args.skip_sink:
                 result["exactly_once"] = sinks(cluster, args.sink_pairs, topics)
         finally:
             cluster.spark.stop()
     goals = {}
-    if "word_count" in result:
+    if "word_count" in result and not args.itself:
         goals["throughput_at_least_0.97"] = result["word_count"]["throughput_ratio"]["median"] >= GOAL_THROUGHPUT
     if "exactly_once" in result:
         goals["sink_cpu_at_most_1.3"] = {s: r["cpu_ratio"]["median"] <= GOAL_SINK_CPU for s, r in result["exactly_once"].items()}
