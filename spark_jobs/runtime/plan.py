@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 from spillway.model.topology import Edge, Operator, Pipeline
 
-from spark_jobs.runtime.shed import setting, shed
+from spark_jobs.runtime.shed import shed
 from spark_jobs.sinks.kafka import SOURCE_SHIFT
 
 CORRUPT = "__corrupt"
@@ -79,7 +79,7 @@ def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, 
     """One edge's rows as the user's function sees them, with the counts of the batch observed under the edge's name.
 
     Parsing is outside code generation in any query, so the one copy of a row it makes is all there is in front of what is
-    observed, and everything after it runs together with the user's own steps. The rows carry nothing only the counts need.
+    observed, and everything after it runs together with the user's own steps.
     """
     ordinal = pipeline.inputs(operator.name).index(edge)
     inner = edge.producer is not None
@@ -88,10 +88,10 @@ def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, 
     origin = [F.concat_ws("-", "topic", "partition", "offset").alias("__origin")] if pipeline.lineage else []
     if not operator.schema:
         columns = [F.col(c) for c in ("key", "value", "topic", "partition", "offset", "timestamp")]
-        seen = _observed(spark, frame.select(*columns, source, *origin), pipeline, edge, F.lit(False))
-        return seen.withColumnRenamed("__origin", "lineage")
+        seen = _observed(frame.select(*columns, source, *origin, "__v"), edge, F.lit(False))
+        return seen.drop("__v").withColumnRenamed("__origin", "lineage")
     value, bad = parse(F.col("value"), operator, pipeline.lineage and inner)
-    seen = _observed(spark, frame.select(value.alias("__p"), "key", "timestamp", source, *origin), pipeline, edge, bad)
+    seen = _observed(frame.select(value.alias("__p"), "key", "timestamp", source, *origin, "__v"), edge, bad)
     names = [n for n in parse_schema(operator, pipeline.lineage and inner).fieldNames() if n not in (CORRUPT, "lineage")]
     lineage = (
         [(F.coalesce("__p.lineage", "__origin") if inner else F.col("__origin")).alias("lineage")] if pipeline.lineage else []
@@ -105,13 +105,13 @@ def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, 
     )
 
 
-def _observed(spark: SparkSession, frame: DataFrame, pipeline: Pipeline, edge: Edge, bad: Column) -> DataFrame:
+def _observed(frame: DataFrame, edge: Edge, bad: Column) -> DataFrame:
     """Counted with `when`: `count_if` puts its condition into a projection of its own, one more copy of every row."""
     return frame.observe(
         edge.name,
         F.count(F.lit(1)).alias("kept"),
         F.count(F.when(bad, F.lit(1))).alias("bad"),
-        F.first(setting(spark, pipeline.name, edge)).alias("setting"),
+        F.first("__v").alias("setting"),
         (F.sum(F.col("timestamp").cast("double")) * 1000).alias("total_ms"),
         F.unix_millis(F.min("timestamp")).alias("oldest_ms"),
     )

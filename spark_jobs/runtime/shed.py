@@ -54,18 +54,16 @@ def rank(edge: Edge) -> Column:
     return fraction("topic", "partition", "offset")
 
 
-def setting(spark: SparkSession, pipeline: str, edge: Edge) -> Column:
-    """The setting in force in a batch, as a struct (keep, decision, source)."""
-    return keep_frame(spark, property_name(pipeline, edge.name)).scalar()
-
-
 def shed(spark: SparkSession, frame: DataFrame, pipeline: str, edge: Edge) -> DataFrame:
-    """`frame` has Kafka's raw columns; keeps a row if keep ≥ 1 or rank < keep.
+    """`frame` has Kafka's raw columns. Adds `__v`, the setting that held for the batch; keeps a row if keep ≥ 1 or rank < keep.
+
+    There is one subquery, and what is reported comes from its column: each subquery is folded by itself, so that a second one
+    could see a setting that came in between.
 
     While nothing is shed nothing is hashed: the comparison with 1 comes first. The other is written as `exists` over one
     element, because a higher-order function keeps the filter out of whole-stage code generation, which would copy every
     row once more; like this the filter hands the reader's own rows on.
     """
-    with_setting = frame.withColumn("__v", setting(spark, pipeline, edge))
+    with_setting = frame.withColumn("__v", keep_frame(spark, property_name(pipeline, edge.name)).scalar())
     keep = F.col("__v.keep")
-    return with_setting.where((keep >= F.lit(1.0)) | F.exists(F.array(rank(edge)), lambda x: x < keep)).drop("__v")
+    return with_setting.where((keep >= F.lit(1.0)) | F.exists(F.array(rank(edge)), lambda x: x < keep))

@@ -167,6 +167,8 @@ def test_a_batch_reports_its_counts_and_parses_each_row_once_without_a_second_co
     ).write.parquet(str(tmp_path / "in"))  # fmt: skip
     p = pipeline(lineage=False)
     seen = shed_and_parse(spark, p, p.operators[0], p.edges[0], stream(spark, tmp_path / "in"))
+    analyzed: str = seen._jdf.queryExecution().analyzed().toString()  # type: ignore[operator]
+    assert analyzed.count("scalar-subquery#") == 1, "what is reported must be what was shed by"
     query = (
         seen.where("n % 2 = 0")
         .groupBy("n")
