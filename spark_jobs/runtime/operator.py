@@ -104,6 +104,8 @@ class OperatorQuery:
             self._recover_positions()
         frame = build(self.spark, self.site.pipeline, self.operator, source)
         writer = self._writer(frame, topics)
+        if self._sweeper is None and self.operator.schema:
+            self._sweeper = self._make_sweeper(topics)
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.operator.name)
         self.query = (
             writer.queryName(f"{self.site.pipeline.name}:{self.operator.name}")
@@ -113,16 +115,19 @@ class OperatorQuery:
         )
         self._reader = ProgressReader(self.query)
         self._admission = Admission(self.query, self.spark, {e.name: e.topic for e in self.edges})
-        if self._sweeper is None and self.operator.schema:
-            self._sweeper = self._make_sweeper(topics)
+        if self._sweeper is not None and self._sweeper.ident is None:
             self._sweeper.start()
+
+    def hold(self) -> bool:
+        """Admits nothing more; False when that could not be said to the query."""
+        return self.alive and self._admission.set({e.name: 0 for e in self.edges})
 
     def stop(self, drain_s: float) -> None:
         """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query."""
         if self.query is None:
             return
         if self.query.isActive:
-            drained = self._admission.set({e.name: 0 for e in self.edges})
+            drained = self.hold()
             deadline, idle = time.monotonic() + drain_s, 0
             while drained and self.query.isActive and time.monotonic() < deadline:
                 # Two looks in a row without a running trigger: one could fall between two phases of a batch.
