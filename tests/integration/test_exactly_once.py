@@ -190,7 +190,9 @@ def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
             total[event["key"]] += event["n"]
         # Update mode: the newest record of a key is the one with the most rows.
         newest: dict[str, dict[str, int]] = {}
-        for record in line.records("kills.by_state.out"):
+        states = line.records("kills.by_state.out")
+        assert max(collections.Counter((r["key"], r["rows"]) for r in states).values()) == 1, "a state was written twice"
+        for record in states:
             if record["key"] not in newest or record["rows"] > newest[record["key"]]["rows"]:
                 newest[record["key"]] = record
         assert {k: (r["rows"], r["total"]) for k, r in newest.items()} == {k: (rows[k], total[k]) for k in rows}
