@@ -2,7 +2,7 @@
 sink against Spark's own, on the standalone cluster, alternating in one run.
 
     make bench NAME=overhead
-    make bench NAME=overhead ARGS="--pairs 8 --skip-sink"
+    make bench NAME=overhead ARGS="--skip-sink --itself"
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
-from spillway.act.launch.conf import DRIVER_JVM, EXECUTOR_JVM
+from spillway.act.launch.conf import EXECUTOR_JVM, QUICK_JVM
 from spillway.inject.events import Pool
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
@@ -59,10 +59,10 @@ class Run:
 
 
 class Cluster:
-    """A Spark session with two executors of one slot, each on its own core, on the JVM settings that Spillway launches with,
-    and a clock for the CPU of all of it."""
+    """A Spark session with two executors of one slot, each on its own core, on the JVM settings that Spillway launches with on a
+    cluster of machines, and a clock for the CPU of all of it."""
 
-    def __init__(self, env: dict[str, str], folder: Path) -> None:
+    def __init__(self, env: dict[str, str], folder: Path, executor_jvm: str) -> None:
         os.environ.update({**env, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
         self.env, self.folder = env, folder
         jars = f"{env['SPILLWAY_JARS']}/*"
@@ -74,8 +74,8 @@ class Cluster:
             "spark.driver.memory": "1g",
             "spark.driver.extraClassPath": jars,
             "spark.executor.extraClassPath": jars,
-            "spark.driver.extraJavaOptions": DRIVER_JVM,
-            "spark.executor.extraJavaOptions": EXECUTOR_JVM,
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+            "spark.executor.extraJavaOptions": executor_jvm,
             "spark.executorEnv.PYTHONPATH": f"{REPO}:{REPO / 'plugins'}",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -367,10 +367,11 @@ def main() -> int:
     parser.add_argument("--skip-words", action="store_true")
     parser.add_argument("--itself", action="store_true", help="the plain word count against itself: how far chance alone goes")
     parser.add_argument("--skip-sink", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="executors with the quick compiler, as the embedded services have")
     args = parser.parse_args()
     result: dict[str, Any] = {}
     with services("postgres", "kafka", "spark") as env, tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(env, Path(folder))
+        cluster = Cluster(env, Path(folder), QUICK_JVM if args.quick else EXECUTOR_JVM)
         topics = Topics(env["SPILLWAY_KAFKA"])
         try:
             if not args.skip_words:

@@ -65,6 +65,12 @@ def test_declared_java_options_and_class_paths_are_added_not_replaced():
     assert properties["spark.executor.extraClassPath"] == "/opt/jars/*"
 
 
+def test_executors_compile_fully_except_where_everything_lives_on_one_machine():
+    wide, narrow = (standalone(SPEC, replace(CLUSTER, local_ip=ip)) for ip in (None, "127.0.0.1"))
+    assert "TieredStopAtLevel" not in wide["spark.executor.extraJavaOptions"]
+    assert "TieredStopAtLevel=1" in narrow["spark.executor.extraJavaOptions"]
+
+
 def test_identity_memory_state_and_ports():
     properties = spark_properties(replace(SPEC, driver_memory_mb=600, executor_memory_mb=700), CLUSTER)
     state = "spark.sql.streaming.stateStore."

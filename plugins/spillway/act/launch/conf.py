@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from spillway.act.launch import LaunchSpec
 
-DRIVER_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A driver plans and waits: quick to start counts. Executors run the same code for weeks and get the full compiler."""
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For drivers, which plan and wait, and where everything lives on one machine: starting quickly counts."""
 EXECUTOR_JVM = "-XX:+UseSerialGC"
+"""Executors run the same code for weeks and get the full compiler."""
 NEVER = "365d"
 NODE_LABEL = "spillway/node"
 STORE = "spark.spillway.store"
@@ -70,7 +71,7 @@ def spark_properties(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
     user = dict(spec.conf)
     java = {
         f"spark.{role}.extraJavaOptions": " ".join(filter(None, (ours, user.pop(f"spark.{role}.extraJavaOptions", ""))))
-        for role, ours in (("driver", DRIVER_JVM), ("executor", EXECUTOR_JVM))
+        for role, ours in (("driver", QUICK_JVM), ("executor", QUICK_JVM if cluster.local_ip else EXECUTOR_JVM))
     }
     owned = {
         **OWNED,
