@@ -30,6 +30,8 @@ STOPPED, FAILED, REFUSED = 0, 1, 2
 _POLL_S = 0.25
 CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 """How Spark says that somebody else has planned or committed the same batch."""
+_INFORMED_S = 10.0
+"""A batch that is repeated should be shed as it was: the settings come before the first batch, if Postgres answers at all."""
 _DRAIN_S = 30.0
 """For all operators together, less than the `stop_timeout_s` after which a driver is ended from outside."""
 _RESTARTS = 5
@@ -133,6 +135,8 @@ class Driver:
         threading.Thread(target=self._read_executors, name="executors", daemon=True).start()
         code, state, detail = FAILED, "failed", ""
         try:
+            if not self.control.informed.wait(_INFORMED_S):
+                log.warning("Postgres has not told the settings within %.0f s; nothing is shed until it does", _INFORMED_S)
             operators = tuple(q.operator for q in self.operators)
             self.topics.ensure(needed(self.work.pipeline, operators))
             for operator in self.operators:
@@ -174,6 +178,7 @@ class Driver:
                 return "signalled"
             if self.control.stop_reason:
                 return self.control.stop_reason
+            self.control.apply()
             if not self.control.is_alive() or self.control.overdue():
                 raise RuntimeError("the control thread has ended or hangs: without it nothing renews the lease")
             if self.spark.sparkContext._jsc.sc().isStopped():
