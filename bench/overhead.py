@@ -2,7 +2,7 @@
 sink against Spark's own, on the standalone cluster, alternating in one run.
 
     make bench NAME=overhead
-    make bench NAME=overhead ARGS="--pairs 8 --skip-sink"
+    make bench NAME=overhead ARGS="--skip-sink --itself"
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from spillway.act.launch.conf import EXECUTOR_JVM, QUICK_JVM
+from spillway.inject.events import Pool
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
 from spark_jobs.operators.wordcount import count_words
@@ -42,7 +44,8 @@ from spark_jobs.sinks.kafka import KafkaSink
 GOAL_THROUGHPUT, GOAL_SINK_CPU = 0.97, 1.3
 SINK_SIZES = {5_000: 100_000, 50_000: 400_000, 250_000: 1_000_000}
 """Rows a batch → rows a run."""
-WORDS_BATCH, WORDS_ROWS = 250_000, 1_500_000
+WORDS_BATCH, BLOCK = 500_000, 6
+"""A full batch takes about as long as the shipped pipeline's target of 4 s; pairs between two new beginnings."""
 PARTITIONS = 4
 
 
@@ -56,13 +59,13 @@ class Run:
 
 
 class Cluster:
-    """A Spark session with two executors of one slot, each on its own core, and a clock for the CPU of all of it."""
+    """A Spark session with two executors of one slot, each on its own core, on the JVM settings that Spillway launches with on a
+    cluster of machines, and a clock for the CPU of all of it."""
 
-    def __init__(self, env: dict[str, str], folder: Path) -> None:
+    def __init__(self, env: dict[str, str], folder: Path, executor_jvm: str) -> None:
         os.environ.update({**env, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
         self.env, self.folder = env, folder
         jars = f"{env['SPILLWAY_JARS']}/*"
-        java = "-XX:+UseSerialGC"
         builder = SparkSession.builder.master(env["SPILLWAY_SPARK_MASTER"]).appName("bench overhead")
         for key, value in {
             "spark.executor.cores": "1",
@@ -71,8 +74,8 @@ class Cluster:
             "spark.driver.memory": "1g",
             "spark.driver.extraClassPath": jars,
             "spark.executor.extraClassPath": jars,
-            "spark.driver.extraJavaOptions": java,
-            "spark.executor.extraJavaOptions": java,
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+            "spark.executor.extraJavaOptions": executor_jvm,
             "spark.executorEnv.PYTHONPATH": f"{REPO}:{REPO / 'plugins'}",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
@@ -112,10 +115,7 @@ class Cluster:
         return Run(cpu_s=cpu, wall_s=wall, rows=sum(p["numInputRows"] for p in done), batch_s=statistics.median(batches))
 
 
-def fill(bootstrap: str, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
-    )
+def write(producer: Producer, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
     for first in range(0, rows, 10_000):
         messages = [{"key": b"%d" % n, "value": make(n)} for n in range(first, min(rows, first + 10_000))]
         while messages and producer.produce_batch(topic, messages) != len(messages):
@@ -123,6 +123,11 @@ def fill(bootstrap: str, topic: str, rows: int, make: Callable[[int], bytes]) ->
             producer.poll(0.05)
         producer.poll(0)
     producer.flush(60)
+
+
+def fill(bootstrap: str, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
+    options = {"linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
+    write(Producer({"bootstrap.servers": bootstrap, **options}), topic, rows, make)
 
 
 def word_pipeline(topic: str) -> Pipeline:
@@ -143,78 +148,138 @@ def word_pipeline(topic: str) -> Pipeline:
     )
 
 
-def words(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
-    """Word count, both into the no-op sink: the difference is the shedder, the garbage check, the counts and the metrics."""
-    bootstrap, topic = cluster.env["SPILLWAY_KAFKA"], "overhead.sentences"
-    vocabulary = [f"word{n}" for n in range(20_000)]
-    say(f"writing {WORDS_ROWS:,} sentences")
-    topics.ensure([Topic(name=topic, partitions=PARTITIONS)])
-    fill(
-        bootstrap,
-        topic,
-        WORDS_ROWS,
-        lambda n: b'{"text": "%s"}' % " ".join(vocabulary[(n * 7 + i * 131) % 20_000] for i in range(3)).encode(),
-    )
-    pipeline = word_pipeline(topic)
-    operator, edge = pipeline.operators[0], pipeline.edges[0]
-    source = Input(bootstrap=bootstrap, max_rows=WORDS_BATCH)
+class Steady:
+    """A running word count, given one batch at a time: the rows are written in a transaction, so that all of them appear at
+    once and only this query works."""
 
-    def write(frame: DataFrame, checkpoint: str) -> StreamingQuery:
-        return (
-            frame.writeStream.format("noop")
+    def __init__(self, cluster: Cluster, topics: Topics, name: str, make: Callable[[Pipeline, Input], DataFrame]) -> None:
+        self._cluster, self._topics, self._name, self._make = cluster, topics, name, make
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.env["SPILLWAY_KAFKA"], "linger.ms": 20, "compression.type": "lz4",
+                "queue.buffering.max.messages": WORDS_BATCH, "transactional.id": f"overhead.{name}",
+            }
+        )  # fmt: skip
+        self._producer.init_transactions(30)
+        [events] = Pool("sentences", seed=1, size=100_000).take(0, 100_000, 0)
+        self._sentences = [event["value"] for event in events]
+        self.query: StreamingQuery | None = None
+
+    def start(self, block: int) -> None:
+        """Begins anew with a topic and a checkpoint of its own, so that no placement of state stays for the whole bench."""
+        self.stop()
+        self._topic = f"overhead.{self._name}.{block}"
+        self._topics.ensure([Topic(name=self._topic, partitions=PARTITIONS)])
+        self.pipeline = word_pipeline(self._topic)
+        source = Input(bootstrap=self._cluster.env["SPILLWAY_KAFKA"], max_rows=2 * WORDS_BATCH)
+        self.query = (
+            self._make(self.pipeline, source)
+            .writeStream.format("noop")
             .outputMode("update")
-            .option("checkpointLocation", checkpoint)
-            .trigger(availableNow=True)
+            .option("checkpointLocation", f"file:{self._cluster.folder / self._topic}")
+            .trigger(processingTime="500 milliseconds")
             .start()
         )
 
-    def plain(_: int) -> Run:
-        def start(checkpoint: str) -> StreamingQuery:
-            raw = read_edge(cluster.spark, edge, source)
-            parsed = raw.select(F.from_json(F.col("value").cast("string"), "text string").alias("p")).select("p.text")
-            return write(count_words(parsed), checkpoint)
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
 
-        return cluster.timed(start, lambda _: None)
+    def batch(self, _: int) -> Run:
+        assert self.query is not None
+        before = self.query.lastProgress
+        self._producer.begin_transaction()
+        write(self._producer, self._topic, WORDS_BATCH, lambda n: self._sentences[n % len(self._sentences)])
+        cpu = self._cluster.cpu_s()
+        self._producer.commit_transaction(30)
+        last = before
+        while last is None or not last["numInputRows"] or (before and last["timestamp"] == before["timestamp"]):
+            if not self.query.isActive:
+                raise RuntimeError(f"the query on {self._topic} ended: {self.query.exception()}")
+            time.sleep(0.1)
+            last = self.query.lastProgress
+        time.sleep(0.7)  # the metrics of the batch are written, and no process is in the middle of something
+        wall = last["batchDuration"] / 1000
+        return Run(cpu_s=self._cluster.cpu_s() - cpu, wall_s=wall, rows=last["numInputRows"], batch_s=wall)
 
-    def spillway(number: int) -> Run:
-        buffer = Buffer(10_000)
-        writer = MetricsWriter(buffer, "bench overhead", 1.0, lambda text: say(f"metrics: {text}"))
-        stop = threading.Event()
 
-        def poll(query: StreamingQuery) -> None:
-            reader = ProgressReader(query)
-            context = BatchContext(
-                pipeline="overhead", application="count", operator="count", checkpoint=number + 10, generation=1,
-                max_rows=WORDS_BATCH, edges=pipeline.edges, effective={},
-            )  # fmt: skip
-            last = False
-            while not last:
-                last = stop.wait(0.25)
-                for progress in reader.new():
-                    buffer.put(batch_rows(progress, context, buffer.dropped))
+class Metrics:
+    """The metrics of a query on their way to Postgres, as in a driver."""
 
-        def meanwhile(query: StreamingQuery) -> None:
-            nonlocal thread
-            thread = threading.Thread(target=poll, args=(query,))
-            thread.start()
-            writer.start()
+    def __init__(self, steady: Steady, block: int) -> None:
+        assert steady.query is not None
+        self._reader, self._stop, self.reported = ProgressReader(steady.query), threading.Event(), 0
+        self.buffer = Buffer(10_000)
+        self._writer = MetricsWriter(self.buffer, "bench overhead", 1.0, lambda text: say(f"metrics: {text}"))
+        self._context = BatchContext(
+            pipeline="overhead", application="count", operator="count", checkpoint=block, generation=1,
+            max_rows=WORDS_BATCH, edges=steady.pipeline.edges, effective={},
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._poll)
+        self._thread.start()
+        self._writer.start()
 
-        thread = threading.Thread()
-        run = cluster.timed(lambda checkpoint: write(build(cluster.spark, pipeline, operator, source), checkpoint), meanwhile)
-        stop.set()
-        thread.join()
-        writer.close()
-        return run
+    def _poll(self) -> None:
+        last = False
+        while not last:
+            last = self._stop.wait(0.25)
+            for progress in self._reader.new():
+                self.buffer.put(batch_rows(progress, self._context, self.buffer.dropped))
+                self.reported += 1
 
-    results = alternate({"plain": plain, "spillway": spillway}, rounds=pairs, warm_up=3)
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._writer.close()
+
+
+def words(cluster: Cluster, pairs: int, topics: Topics, *, itself: bool) -> dict[str, Any]:
+    """The shipped word count on its generator's sentences, two running queries into the no-op sink, full batches in turn, both
+    begun anew every few pairs: the difference is the shedder, the garbage check, the counts and the metrics."""
+
+    def parsed(pipeline: Pipeline, source: Input) -> DataFrame:
+        raw = read_edge(cluster.spark, pipeline.edges[0], source)
+        return count_words(raw.select(F.from_json(F.col("value").cast("string"), "text string").alias("p")).select("p.text"))
+
+    def built(pipeline: Pipeline, source: Input) -> DataFrame:
+        return build(cluster.spark, pipeline, pipeline.operators[0], source)
+
+    plain = Steady(cluster, topics, "plain", parsed)
+    ours = Steady(cluster, topics, "again" if itself else "spillway", parsed if itself else built)
+    results: dict[str, list[Run]] = {"plain": [], "spillway": []}
+    for block in range(-(-pairs // BLOCK)):
+        both = [plain, ours] if block % 2 == 0 else [ours, plain]
+        for steady in both:
+            steady.start(block)
+        metrics = None if itself else Metrics(ours, block + 1)
+        try:
+            found = alternate(
+                {"plain": plain.batch, "spillway": ours.batch},
+                rounds=min(BLOCK, pairs - block * BLOCK),
+                warm_up=4 if block == 0 else 1,
+            )
+        finally:
+            if metrics is not None:
+                metrics.close()
+            for steady in both:
+                steady.stop()
+        if metrics is not None and (metrics.reported < len(found["plain"]) or metrics.buffer.dropped):
+            raise RuntimeError(f"{metrics.reported} batches reported, {metrics.buffer.dropped} rows dropped")
+        for name, runs in found.items():
+            if any(run.rows != WORDS_BATCH for run in runs):
+                raise RuntimeError(f"not the batches that were to be measured: {[run.rows for run in runs]} rows")
+            results[name] += runs
     throughput = [r.rows / r.wall_s for r in results["spillway"]]
     baseline = [r.rows / r.wall_s for r in results["plain"]]
+    wall, cpu = ({n: sum(getattr(r, what) for r in results[n]) for n in results} for what in ("wall_s", "cpu_s"))
     return {
-        "rows": results["plain"][0].rows,
+        "against": "itself" if itself else "plain",
+        "rows_a_batch": WORDS_BATCH,
         "pairs": pairs,
         "throughput_ratio": spread(paired_ratios(throughput, baseline)),
+        "throughput_ratio_of_totals": round(wall["plain"] / wall["spillway"], 3),
         "cpu_ratio": spread(paired_ratios([r.cpu_s for r in results["spillway"]], [r.cpu_s for r in results["plain"]])),
-        "batch_ratio": spread(paired_ratios([r.batch_s for r in results["spillway"]], [r.batch_s for r in results["plain"]])),
+        "cpu_ratio_of_totals": round(cpu["spillway"] / cpu["plain"], 3),
         "plain_rows_per_s": spread(baseline, 0),
         "spillway_rows_per_s": spread(throughput, 0),
     }
@@ -297,24 +362,26 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pairs", type=int, default=6, help="pairs of runs that count (at least 6 for the word count)")
-    parser.add_argument("--sink-pairs", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=24, help="pairs of batches of the word count that count (at least 6)")
+    parser.add_argument("--sink-pairs", type=int, default=6, help="pairs of runs of the sinks")
     parser.add_argument("--skip-words", action="store_true")
+    parser.add_argument("--itself", action="store_true", help="the plain word count against itself: how far chance alone goes")
     parser.add_argument("--skip-sink", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="executors with the quick compiler, as the embedded services have")
     args = parser.parse_args()
     result: dict[str, Any] = {}
     with services("postgres", "kafka", "spark") as env, tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(env, Path(folder))
+        cluster = Cluster(env, Path(folder), QUICK_JVM if args.quick else EXECUTOR_JVM)
         topics = Topics(env["SPILLWAY_KAFKA"])
         try:
             if not args.skip_words:
-                result["word_count"] = words(cluster, args.pairs, topics)
+                result["word_count"] = words(cluster, args.pairs, topics, itself=args.itself)
             if not args.skip_sink:
                 result["exactly_once"] = sinks(cluster, args.sink_pairs, topics)
         finally:
             cluster.spark.stop()
     goals = {}
-    if "word_count" in result:
+    if "word_count" in result and not args.itself:
         goals["throughput_at_least_0.97"] = result["word_count"]["throughput_ratio"]["median"] >= GOAL_THROUGHPUT
     if "exactly_once" in result:
         goals["sink_cpu_at_most_1.3"] = {s: r["cpu_ratio"]["median"] <= GOAL_SINK_CPU for s, r in result["exactly_once"].items()}

@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().parents[1] / "plugins"):
@@ -54,6 +55,8 @@ def main(argv: list[str] | None = None) -> int:
         work = assignment(connection, args.pipeline, args.application, args.generation)
         spark = SparkSession.builder.appName(f"spillway:{args.pipeline}:{args.application}:{args.generation}").getOrCreate()
         acquire(connection, work.identity, policy)
+        # The predecessor may have gone on until now: only its last report says what it left unreported.
+        work = replace(work, states=assignment(connection, args.pipeline, args.application, args.generation).states)
         connection.close()
     except Fenced as reason:
         log.warning("%s; nothing to do", reason)

@@ -32,6 +32,7 @@ def _end_by_exception(number: int, _: FrameType | None) -> None:
 
 
 signal.signal(signal.SIGTERM, _end_by_exception)  # so that fixtures still stop what they started
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored, for all it starts too
 
 
 def pytest_sessionstart() -> None:
@@ -75,7 +76,7 @@ def topic(stack: Stack, unique: Callable[[str], str]) -> Iterator[Callable[..., 
     """Makes topics and deletes them afterwards: topic("in", partitions=2)."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    admin = AdminClient({"bootstrap.servers": stack.env["SPILLWAY_KAFKA"]})
+    admin = AdminClient({"bootstrap.servers": stack.env["SPILLWAY_KAFKA"], "log_level": 0})
     made: list[str] = []
 
     def make(prefix: str = "topic", partitions: int = 4, config: dict[str, str] | None = None) -> str:

@@ -17,20 +17,26 @@ class BoundPolicy:
     ceiling: int = 5_000_000
     band: float = 0.25
     """Changes smaller than this share are not worth making."""
+    shrink: float = 4.0
+    """At most by this factor at once: a batch that waited for a broker says little about what rows cost."""
 
 
-def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: BoundPolicy) -> int:
+def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: BoundPolicy, *, cut: bool) -> int:
     """The bound after a batch of `rows` rows that took `busy_s` seconds, of which about `fixed_s` do not depend on the rows.
 
-    A full batch that ended early may grow, at most twofold; one that took half as long again as it should shrinks to what
-    its own rows cost; a batch below its bound that ended in time says nothing.
+    `cut`: there was more to read than the bound let in. Such a batch that ended early may grow, at most twofold; one that took
+    half as long again as it should shrinks towards what its own rows cost; a batch that read all there was in time says nothing.
 
     >>> policy = BoundPolicy(target_s=4.0)
-    >>> next_bound(2000, 2000, 1.0, 0.3, policy)      # full and quick: twice
+    >>> next_bound(2000, 2000, 1.0, 0.3, policy, cut=True)      # quick: twice
     4000
-    >>> next_bound(10000, 10000, 20.5, 0.5, policy)   # full and slow: 2 ms a row, 3.5 s for rows
-    1750
-    >>> next_bound(10000, 300, 0.5, 0.3, policy)      # not full: nothing learned
+    >>> next_bound(15, 11, 0.9, 0.5, policy, cut=True)          # also when Spark's split over partitions has left rows out
+    30
+    >>> next_bound(10000, 10000, 11.5, 0.5, policy, cut=True)   # slow: 1.1 ms a row, 3.5 s for rows
+    3181
+    >>> next_bound(10000, 150, 30.0, 0.5, policy, cut=False)    # slow for whatever reason
+    2500
+    >>> next_bound(10000, 300, 0.5, 0.3, policy, cut=False)     # all there was: nothing learned
     10000
     """
     if rows <= 0 or busy_s <= 0:
@@ -39,9 +45,9 @@ def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: B
     per_row = max(busy_s - fixed, 1e-6) / rows
     wanted = (policy.target_s - fixed) / per_row
     if busy_s > 1.5 * policy.target_s and wanted < current:
-        new = wanted
-    elif rows >= 0.9 * current and busy_s < policy.target_s:
-        new = min(wanted, 2.0 * current)
+        new = max(wanted, current / policy.shrink)
+    elif cut and busy_s < policy.target_s:
+        new = min(max(wanted, current), 2.0 * current)
     else:
         return current
     new = int(max(policy.floor, min(policy.ceiling, new)))
@@ -55,13 +61,13 @@ class BoundFollower:
         self.bound, self._policy, self._cold = first, policy, cold_batches
         self._recent: deque[float] = deque(maxlen=50)
 
-    def batch(self, rows: int, busy_s: float) -> int:
+    def batch(self, rows: int, busy_s: float, *, cut: bool) -> int:
         if self._cold > 0:
             self._cold -= 1
             return self.bound
         if rows > 0:
             self._recent.append(busy_s)
-            self.bound = next_bound(self.bound, rows, busy_s, min(self._recent), self._policy)
+            self.bound = next_bound(self.bound, rows, busy_s, min(self._recent), self._policy, cut=cut)
         return self.bound
 
 

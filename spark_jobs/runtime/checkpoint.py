@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -38,6 +39,14 @@ class Checkpoint:
     def last_commit(self) -> int:
         """The newest committed batch, -1 if there is none."""
         return max(self._batches("commits"), default=-1)
+
+    def committed(self) -> list[int]:
+        """The committed batches that the log still has, oldest first."""
+        return self._batches("commits")
+
+    def committed_at(self, batch_id: int) -> datetime:
+        millis = self._fs.getFileStatus(self._child("commits", str(batch_id))).getModificationTime()
+        return datetime.fromtimestamp(millis / 1000, UTC)
 
     def last_planned(self) -> int:
         """The newest batch that was begun, -1 if there is none."""
@@ -83,3 +92,15 @@ class Checkpoint:
             stream.close()
         self._fs.delete(final, False)
         self._fs.rename(temporary, final)
+
+
+def refuse_lost(checkpoint: Checkpoint, pipeline: str, operator: str, reported: int | None) -> None:
+    """A checkpoint that was removed, or put back from an older copy, would begin again under batch ids that were used before,
+    and what the sinks have under those ids they take for the same rows."""
+    planned = checkpoint.last_planned()
+    if reported is not None and planned < reported:
+        found = f"ends at batch {planned}" if planned >= 0 else "is empty"
+        raise RuntimeError(
+            f"the checkpoint of operator {operator} at {checkpoint.location} {found}, but batch {reported} was reported from it; "
+            f"put the checkpoint back, or begin anew with `spillway reset {pipeline} {operator}`"
+        )

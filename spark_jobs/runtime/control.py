@@ -90,7 +90,9 @@ class Control(threading.Thread):
         self._me, self._edges, self._policy, self._publish, self._clock = me, edges, policy, publish, clock
         self._settings: dict[str, tuple[Setting, float]] = {}
         self._events: deque[tuple[str, str, str]] = deque(maxlen=200)
-        self._closing = threading.Event()
+        self._closing, self._applying = threading.Event(), threading.Lock()
+        self.informed = threading.Event()
+        """Set once the settings have been read and are in force."""
         self._renewed = self._clock()
         self.status = Status()
         self.effective: dict[str, Effective] = {e.name: Effective() for e in edges}
@@ -106,6 +108,12 @@ class Control(threading.Thread):
         self.status.state, self.status.detail = state, detail
         self._closing.set()
         self.join(8.0)
+
+    def apply(self) -> None:
+        """Puts in force what the settings and the clock say. The driver calls it too: a time to live ends although the thread
+        waits for a Postgres that does not answer."""
+        with self._applying:
+            self._apply()
 
     def overdue(self) -> bool:
         return self._clock() - self._renewed > self._policy.lease_s
@@ -126,6 +134,8 @@ class Control(threading.Thread):
                         self._beat(connection)
                         next_beat = now + self._policy.heartbeat_s
                     self._read_settings(connection)
+                    self.apply()
+                    self.informed.set()
                     self._send_events(connection)
             # Whatever it is: a driver whose control thread ends would run on without a lease.
             except Exception as error:
@@ -137,7 +147,7 @@ class Control(threading.Thread):
                     self._events.popleft()
                 _close(connection)
                 connection, next_retry = None, now + 1.0
-            self._apply()
+            self.apply()
             if self.overdue() and not self.stop_reason:
                 self.stop_reason = f"the lease could not be renewed for {self._policy.lease_s:.0f} s"
             self._wait(connection)

@@ -118,6 +118,8 @@ def collect(frame: DataFrame, sink: KafkaSink, epoch: int, writer: int) -> int:
 MARK = "spillway-dead-letters"
 """File in the checkpoint: garbage of all batches up to this one has been collected."""
 MARK_EVERY_S = 10.0
+LARGEST = 900_000
+"""Bytes of a dead letter where Kafka refused a larger one: what a broker takes by default, less what a record adds."""
 
 
 class Sweeper(threading.Thread):
@@ -140,6 +142,8 @@ class Sweeper(threading.Thread):
         self._on_lost = on_lost
         self._edges = pipeline.inputs(operator.name)
         self._queue: queue.Queue[tuple[int, list[Sweep]] | None] = queue.Queue()
+        self._last = checkpoint.last_commit()
+        """The newest batch before this driver's own: what was left until then is looked for once; the rest is reported."""
 
     def batch(self, progress: dict[str, Any]) -> None:
         """Called for every finished batch."""
@@ -152,7 +156,7 @@ class Sweeper(threading.Thread):
     def missed(self) -> list[Sweep]:
         """What a driver that died may have left: every batch committed since the mark. How those batches were shed is not
         known any more, so garbage a shedder dropped may be among it; it is still garbage."""
-        last, mark = self._checkpoint.last_commit(), int(self._checkpoint.read_text(MARK) or -1)
+        last, mark = self._last, int(self._checkpoint.read_text(MARK) or -1)
         if last <= mark:
             return []
         end = self._checkpoint.offsets(last) or {}
@@ -168,7 +172,7 @@ class Sweeper(threading.Thread):
                 dict(self._client_conf),
             )
             if done > mark:
-                begin = (self._checkpoint.offsets(done) or self._checkpoint.oldest_offsets()).get(edge.topic, begin)
+                begin = self._begin(done).get(edge.topic, begin)
             if done < last and until:
                 found.append(Sweep(batch_id=last, edge=edge, start={p: begin.get(p, 0) for p in until}, end=until, keep=1.0))
         return found
@@ -180,7 +184,10 @@ class Sweeper(threading.Thread):
             return self._checkpoint.first_offsets(len(self._edges))
         known = self._checkpoint.offsets(mark)
         if known is None:
-            log.warning("the offsets of batch %s are gone; dead letters are collected from the oldest batch on record", mark)
+            self._on_lost(
+                f"the offsets of batch {mark} of {self._operator.name} are gone: its dead letters are collected from the oldest "
+                "batch on record, older ones stay only in the source topic"
+            )
             known = self._checkpoint.oldest_offsets()
         return known
 
@@ -198,13 +205,15 @@ class Sweeper(threading.Thread):
             if item is None:
                 return
             batch_id, found = item
+            if batch_id <= self._last:
+                continue
             self._until_done(lambda found=found: found)  # type: ignore[misc]
             if time.monotonic() - marked > MARK_EVERY_S or found:
                 self._until_done(list, mark=batch_id)
                 marked = time.monotonic()
 
     def _until_done(self, what: Callable[[], list[Sweep]], mark: int | None = None) -> None:
-        wait = 1.0
+        wait, largest = 1.0, None
         while True:
             try:
                 for sweep in what():
@@ -212,6 +221,8 @@ class Sweeper(threading.Thread):
                         first = self._checkpoint.first_offsets(len(self._edges)).get(sweep.edge.topic, {})
                         sweep = replace(sweep, start={p: first.get(p, 0) for p in sweep.end})
                     frame = garbage(self._spark, self._pipeline, self._operator, sweep, self._sink.bootstrap, self._client_conf)
+                    if largest is not None:
+                        frame = frame.where(F.length("value") <= largest)
                     rows = collect(frame, self._sink, sweep.batch_id, self._ordinal(sweep.edge))
                     if rows:
                         self._on_collected(sweep, rows)
@@ -221,11 +232,13 @@ class Sweeper(threading.Thread):
             # Whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker.
             except Exception as error:
                 said = str(error).splitlines()[0] if str(error) else type(error).__name__
-                if "MSG_SIZE_TOO_LARGE" in str(error):
+                if "MSG_SIZE_TOO_LARGE" in str(error) and largest is None:
+                    largest = LARGEST
                     self._on_lost(
-                        f"dead letters of {self._operator.name} are larger than Kafka takes, and stay only in the source topic"
+                        f"dead letters of {self._operator.name} are larger than Kafka takes; those above {largest:,} bytes stay "
+                        "only in the source topic"
                     )
-                    return
+                    continue
                 log.warning("dead letters of %s wait: %s", self._operator.name, said)
                 time.sleep(wait)
                 wait = min(30.0, wait * 2)

@@ -30,6 +30,10 @@ STOPPED, FAILED, REFUSED = 0, 1, 2
 _POLL_S = 0.25
 CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 """How Spark says that somebody else has planned or committed the same batch."""
+_INFORMED_S = 10.0
+"""A batch that is repeated should be shed as it was: the settings come before the first batch, if Postgres answers at all."""
+_DRAIN_S = 30.0
+"""For all operators together, less than the `stop_timeout_s` after which a driver is ended from outside."""
 _RESTARTS = 5
 """Restarts of a query inside the driver, without a batch in between, before the driver gives up and is started anew."""
 
@@ -131,6 +135,8 @@ class Driver:
         threading.Thread(target=self._read_executors, name="executors", daemon=True).start()
         code, state, detail = FAILED, "failed", ""
         try:
+            if not self.control.informed.wait(_INFORMED_S):
+                log.warning("Postgres has not told the settings within %.0f s; nothing is shed until it does", _INFORMED_S)
             operators = tuple(q.operator for q in self.operators)
             self.topics.ensure(needed(self.work.pipeline, operators))
             for operator in self.operators:
@@ -146,9 +152,13 @@ class Driver:
             log.exception("the driver fails")
         finally:
             self._ended.set()
+            if code == STOPPED:
+                for operator in self.operators:
+                    operator.hold()
+            until = time.monotonic() + (_DRAIN_S if code == STOPPED else 0.0)
             for operator in self.operators:
                 try:
-                    operator.stop(drain_s=30.0 if code == STOPPED else 0.0)
+                    operator.stop(drain_s=max(0.0, until - time.monotonic()))
                 except Exception as error:
                     log.warning("%s did not stop cleanly: %s", operator.operator.name, error)
             self._remember_bounds()
@@ -168,6 +178,7 @@ class Driver:
                 return "signalled"
             if self.control.stop_reason:
                 return self.control.stop_reason
+            self.control.apply()
             if not self.control.is_alive() or self.control.overdue():
                 raise RuntimeError("the control thread has ended or hangs: without it nothing renews the lease")
             if self.spark.sparkContext._jsc.sc().isStopped():
@@ -189,8 +200,16 @@ class Driver:
                     log.warning("%s stopped: %s", name, reason)
                     retry_at[name] = time.monotonic() + min(30.0, 2.0 ** failures[name] / 2)
                 elif time.monotonic() >= retry_at[name]:
-                    retry_at[name] = 0.0
-                    operator.start(self.topics)
+                    try:
+                        operator.start(self.topics)
+                        retry_at[name] = 0.0
+                    # Kafka may be away: that is one more failure of this operator, and none of the others.
+                    except Exception as error:
+                        failures[name] += 1
+                        if failures[name] > _RESTARTS:
+                            raise
+                        log.warning("%s did not start again: %s", name, error)
+                        retry_at[name] = time.monotonic() + min(30.0, 2.0 ** failures[name] / 2)
             self.control.status.metrics_dropped = self.buffer.dropped
             self.control.status.detail = "; ".join(
                 f"{q.operator.name} batch {q.last.get('batchId', '-')}" + ("" if q.alive else " (down)") for q in self.operators

@@ -20,12 +20,12 @@ from psycopg2.extras import execute_values
 from spark_jobs.runtime.database import Connection, connect, run
 from spark_jobs.runtime.executors import COLUMNS as EXECUTOR
 from spark_jobs.runtime.executors import ExecutorRows
-from spark_jobs.runtime.progress import BATCH, EDGE, PARTITION, BatchRows, is_batch
+from spark_jobs.runtime.progress import BATCH, EDGE, PARTITION, BatchRows, Positions, is_batch
 
 log = logging.getLogger("spillway.metrics")
 
 Progress = dict[str, Any]
-Item = BatchRows | ExecutorRows
+Item = BatchRows | Positions | ExecutorRows
 
 
 class ProgressReader:
@@ -96,12 +96,15 @@ class Buffer:
 
 def write(connection: Connection, items: list[Item]) -> None:
     """One transaction: rows of the same batches go, the new ones come, one multi-row insert per table."""
-    batches = [i for i in items if isinstance(i, BatchRows)]
+    newest = {(b.operator, b.batch_id): b for b in items if isinstance(b, BatchRows)}
+    known = [p for p in items if isinstance(p, Positions) and (p.operator, p.batch_id) not in newest]
+    ends = [row for b in newest.values() for row in b.partitions] + [row for p in known for row in p.partitions]
     keys: dict[tuple[str, str, int], list[int]] = {}
-    for b in batches:
+    for b in newest.values():
         pipeline, _, operator, checkpoint, *_ = b.batch
         keys.setdefault((pipeline, operator, checkpoint), []).append(b.batch_id)
-    newest = {(b.operator, b.batch_id): b for b in batches}
+    for p in known:
+        keys.setdefault((p.pipeline, p.operator, p.checkpoint), []).append(p.batch_id)
     connection.autocommit = False
     try:
         with connection, connection.cursor() as cursor:
@@ -118,7 +121,7 @@ def write(connection: Connection, items: list[Item]) -> None:
             for table, columns, rows in (
                 ("batch_metric", BATCH, [b.batch for b in newest.values()]),
                 ("edge_metric", EDGE, [e for b in newest.values() for e in b.edges]),
-                ("partition_metric", PARTITION, [p for b in newest.values() for p in b.partitions]),
+                ("partition_metric", PARTITION, ends),
                 ("executor_rows", EXECUTOR, [r for i in items if isinstance(i, ExecutorRows) for r in i.rows]),
             ):
                 if rows:

@@ -20,11 +20,11 @@ from spillway.policy import Policy
 from spark_jobs.runtime import topics as topic_names
 from spark_jobs.runtime import utility
 from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, split
-from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.checkpoint import Checkpoint, refuse_lost
 from spark_jobs.runtime.deadletter import Sweep, Sweeper
 from spark_jobs.runtime.metrics import Buffer, ProgressReader
 from spark_jobs.runtime.plan import Input, build, to_records
-from spark_jobs.runtime.progress import SINK, BatchContext, batch_rows, lag
+from spark_jobs.runtime.progress import SINK, BatchContext, batch_rows, lag, positions
 from spark_jobs.runtime.topics import Topic, Topics, data_topics, marker_topic, writer_id
 from spark_jobs.runtime.utility import UtilityFollower
 from spark_jobs.runtime.writers import WrittenBy, arrange, by_columns, unsteady, written_by
@@ -60,6 +60,8 @@ class State:
     checkpoint: int
     buckets: int
     max_rows: int | None
+    reported: int | None = None
+    """The newest batch of this checkpoint that has metrics; None: no batch has."""
 
 
 class OperatorQuery:
@@ -101,8 +103,12 @@ class OperatorQuery:
             max_rows=max(1, self.max_rows // len(self.edges)),
             client_conf=tuple(self.site.client_conf.items()),
         )
+        if self.query is None:
+            self._recover_positions()
         frame = build(self.spark, self.site.pipeline, self.operator, source)
         writer = self._writer(frame, topics)
+        if self._sweeper is None and self.operator.schema:
+            self._sweeper = self._make_sweeper(topics)
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.operator.name)
         self.query = (
             writer.queryName(f"{self.site.pipeline.name}:{self.operator.name}")
@@ -112,16 +118,19 @@ class OperatorQuery:
         )
         self._reader = ProgressReader(self.query)
         self._admission = Admission(self.query, self.spark, {e.name: e.topic for e in self.edges})
-        if self._sweeper is None and self.operator.schema:
-            self._sweeper = self._make_sweeper(topics)
+        if self._sweeper is not None and self._sweeper.ident is None:
             self._sweeper.start()
+
+    def hold(self) -> bool:
+        """Admits nothing more; False when that could not be said to the query."""
+        return self.alive and self._admission.set({e.name: 0 for e in self.edges})
 
     def stop(self, drain_s: float) -> None:
         """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query."""
         if self.query is None:
             return
         if self.query.isActive:
-            drained = self._admission.set({e.name: 0 for e in self.edges})
+            drained = self.hold()
             deadline, idle = time.monotonic() + drain_s, 0
             while drained and self.query.isActive and time.monotonic() < deadline:
                 # Two looks in a row without a running trigger: one could fall between two phases of a batch.
@@ -151,17 +160,7 @@ class OperatorQuery:
             return 0
         finished = self._reader.new()
         for progress in finished:
-            context = BatchContext(
-                pipeline=self.site.pipeline.name,
-                application=self.site.application,
-                operator=self.operator.name,
-                checkpoint=self.state.checkpoint,
-                generation=self.site.generation,
-                max_rows=self.max_rows,
-                edges=self.edges,
-                effective=self._effective(),
-            )
-            self._buffer.put(batch_rows(progress, context, self._buffer.dropped))
+            self._buffer.put(batch_rows(progress, self._context(), self._buffer.dropped))
             if self._sweeper is not None:
                 self._sweeper.batch(progress)
             self._utilities.batch(progress)
@@ -170,11 +169,40 @@ class OperatorQuery:
             self.rows += int(progress["numInputRows"])
         return len(finished)
 
+    def _context(self) -> BatchContext:
+        return BatchContext(
+            pipeline=self.site.pipeline.name,
+            application=self.site.application,
+            operator=self.operator.name,
+            checkpoint=self.state.checkpoint,
+            generation=self.site.generation,
+            max_rows=self.max_rows,
+            edges=self.edges,
+            effective=self._effective(),
+        )
+
+    def _recover_positions(self) -> None:
+        """A driver that was killed may have committed batches whose metrics it could not write any more. How their rows were
+        shed is gone with it; how far they read is in the checkpoint, and without it a quiet topic would seem unread for ever."""
+        checkpoint = Checkpoint(self.spark, self.location)
+        refuse_lost(checkpoint, self.site.pipeline.name, self.operator.name, self.state.reported)
+        reported = -1 if self.state.reported is None else self.state.reported
+        silent = [b for b in checkpoint.committed() if b > reported]
+        for batch in silent:
+            before = checkpoint.offsets(batch - 1) if batch else checkpoint.first_offsets(len(self.edges))
+            end = checkpoint.offsets(batch)
+            if before is not None and end is not None:
+                self._buffer.put(positions(batch, before, end, checkpoint.committed_at(batch), self._context()))
+        if silent and self.state.reported is not None:
+            which = f"batch {silent[0]} was" if len(silent) == 1 else f"batches {silent[0]} to {silent[-1]} were"
+            text = f"{which} committed by a driver that ended before it reported them; only their offsets are known"
+            self._event(self.operator.name, "metrics_lost", text)
+
     def _follow(self, progress: dict[str, Any]) -> None:
         """The bound follows what the operator can do, and each edge's part of it follows its lag."""
         busy_s = float(progress.get("batchDuration", 0)) / 1000.0
-        new = self._bound.batch(int(progress["numInputRows"]), busy_s)
         lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
+        new = self._bound.batch(int(progress["numInputRows"]), busy_s, cut=any(lags.values()))
         if (new != self.max_rows or len(self.edges) > 1) and self._admission.set(split(new, lags)):
             self.max_rows = new
 

@@ -85,8 +85,8 @@ def parse(value: Column, operator: Operator, lineage_in_value: bool, weight_in_v
 def shed_and_parse(spark: SparkSession, pipeline: Pipeline, operator: Operator, edge: Edge, raw: DataFrame) -> DataFrame:
     """One edge's rows as the user's function sees them, with the counts of the batch observed under the edge's name.
 
-    What is observed is copied row by row, so there is one projection in front of it, which parses and leaves the raw bytes
-    behind, and everything after it runs together with the user's own steps.
+    Parsing is outside code generation in any query, so the one copy of a row it makes is all there is in front of what is
+    observed, and everything after it runs together with the user's own steps.
     """
     ordinal = pipeline.inputs(operator.name).index(edge)
     inner = edge.producer is not None
@@ -159,14 +159,14 @@ def with_utility(frame: DataFrame, pipeline: Pipeline, operator: Operator, edge:
 
 
 def _observed(frame: DataFrame, edge: Edge, bad: Column) -> DataFrame:
-    millis = F.unix_millis("timestamp")
+    """Counted with `when`: `count_if` puts its condition into a projection of its own, one more copy of every row."""
     return frame.observe(
         edge.name,
         F.count(F.lit(1)).alias("kept"),
-        F.count_if(bad).alias("bad"),
+        F.count(F.when(bad, F.lit(1))).alias("bad"),
         F.first("__v").alias("setting"),
-        F.sum(millis.cast("double")).alias("total_ms"),
-        F.min(millis).alias("oldest_ms"),
+        (F.sum(F.col("timestamp").cast("double")) * 1000).alias("total_ms"),
+        F.unix_millis(F.min("timestamp")).alias("oldest_ms"),
     )
 
 

@@ -43,6 +43,21 @@ class BatchRows:
         return 1 + len(self.edges) + len(self.partitions)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Positions:
+    """Where a committed batch ended, when nothing else of it is known any more; in the column order of `PARTITION`."""
+
+    pipeline: str
+    operator: str
+    checkpoint: int
+    batch_id: int
+    partitions: tuple[tuple[Any, ...], ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.partitions)
+
+
 BATCH = [
     "pipeline",
     "application",
@@ -97,6 +112,39 @@ PARTITION = [
     "end_offset",
     "latest_offset",
 ]
+
+
+def positions(
+    batch_id: int,
+    begin: dict[str, dict[int, int]],
+    end: dict[str, dict[int, int]],
+    ended_at: datetime,
+    context: BatchContext,
+) -> Positions:
+    """The offsets of one batch as its checkpoint has them."""
+    rows = [
+        (
+            context.pipeline,
+            context.operator,
+            edge.name,
+            context.checkpoint,
+            batch_id,
+            ended_at,
+            partition,
+            begin.get(edge.topic, {}).get(partition),
+            offset,
+            None,
+        )
+        for edge in context.edges
+        for partition, offset in sorted(end.get(edge.topic, {}).items())
+    ]
+    return Positions(
+        pipeline=context.pipeline,
+        operator=context.operator,
+        checkpoint=context.checkpoint,
+        batch_id=batch_id,
+        partitions=tuple(rows),
+    )
 
 
 def is_batch(progress: dict[str, Any]) -> bool:

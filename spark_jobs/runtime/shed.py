@@ -94,6 +94,9 @@ def shed(spark: SparkSession, frame: DataFrame, pipeline: str, edge: Edge) -> Da
     """`frame` has Kafka's raw columns and, by utility, `__u`. Adds `__v`, the setting that held for the batch; keeps a row if
     keep ≥ 1 or rank < keep.
 
+    There is one subquery, and what is reported comes from its column: each subquery is folded by itself, so that a second one
+    could see a setting that came in between.
+
     While nothing is shed nothing is hashed: the comparison with 1 comes first. The other is written as `exists` over one
     element, because a higher-order function keeps the filter out of whole-stage code generation, which would copy every
     row once more; like this the filter hands the reader's own rows on.

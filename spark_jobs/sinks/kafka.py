@@ -16,6 +16,7 @@ Rules that make it hold under kill -9, retries and zombies:
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -75,6 +76,8 @@ _PRODUCERS: dict[str, _Cached] = {}
 """Transactional id → producer, for this Python worker process only."""
 
 
+_MARKER_LOCK = threading.Lock()
+"""A consumer has one assignment: in a driver several threads look for markers."""
 _MARKER_READERS: dict[str, Any] = {}
 """Bootstrap servers → consumer for markers: a task that moves to another process pays for connections only once there."""
 
@@ -103,15 +106,16 @@ def last_epoch(bootstrap: str, topic: str, partition: int, writer: str, client_c
     """The newest epoch committed by `writer`, -1 if none: a read_committed scan of its own marker partition."""
     from confluent_kafka import KafkaException
 
-    consumer = _marker_reader(bootstrap, client_conf)
-    try:
-        newest = _scan(consumer, topic, partition, writer)
-        consumer.unassign()
-        return newest
-    except (KafkaWriteError, KafkaException):
-        _MARKER_READERS.pop(bootstrap, None)
-        consumer.close()
-        raise
+    with _MARKER_LOCK:
+        consumer = _marker_reader(bootstrap, client_conf)
+        try:
+            newest = _scan(consumer, topic, partition, writer)
+            consumer.unassign()
+            return newest
+        except (KafkaWriteError, KafkaException):
+            _MARKER_READERS.pop(bootstrap, None)
+            consumer.close()
+            raise
 
 
 def _scan(consumer: Any, topic: str, partition: int, writer: str) -> int:

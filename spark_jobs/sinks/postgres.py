@@ -61,6 +61,21 @@ def write_partition(sink: PostgresSink, epoch: int, partition_id: int, batches: 
     return rows
 
 
+def storable(value: Any) -> Any:
+    """JSON may have the character zero in its texts, Postgres may not; a row must not stop the query for it.
+
+    >>> storable({"a\\x00": ["b\\x00c", 1]})
+    {'a': ['bc', 1]}
+    """
+    if isinstance(value, str):
+        return value.replace("\x00", "")
+    if isinstance(value, list):
+        return [storable(v) for v in value]
+    if isinstance(value, dict):
+        return {storable(k): storable(v) for k, v in value.items()}
+    return value
+
+
 def _write(sink: PostgresSink, writer: str, epoch: int, records: list[dict[str, Any]]) -> None:
     from psycopg2.extras import Json, execute_values
 
@@ -78,7 +93,7 @@ def _write(sink: PostgresSink, writer: str, epoch: int, records: list[dict[str, 
                 if marker > epoch:
                     raise RuntimeError(STALE.format(writer=writer, epoch=epoch, marker=marker))
                 return
-            values = ([record.get(column) for column in sink.columns] for record in records)
+            values = ([storable(record.get(column)) for column in sink.columns] for record in records)
             rows = (tuple(Json(v) if isinstance(v, dict | list) else v for v in row) for row in values)
             execute_values(cursor, _upsert(sink), rows, page_size=1000)
     finally:

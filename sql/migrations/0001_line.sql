@@ -199,7 +199,7 @@ create table spillway.edge_metric (
     latency_mean_ms double precision,
     latency_max_ms  double precision
 ) partition by range (ended_at);
-create index edge_metric_key on spillway.edge_metric (pipeline, edge, batch_id);
+create index edge_metric_key on spillway.edge_metric (pipeline, operator, batch_id);
 create index edge_metric_ended on spillway.edge_metric (ended_at);
 
 create table spillway.partition_metric (
@@ -214,7 +214,7 @@ create table spillway.partition_metric (
     end_offset  bigint not null,
     latest_offset bigint
 ) partition by range (ended_at);
-create index partition_metric_key on spillway.partition_metric (pipeline, edge, batch_id);
+create index partition_metric_key on spillway.partition_metric (pipeline, operator, batch_id);
 create index partition_metric_ended on spillway.partition_metric (ended_at);
 
 -- Rows each executor worked on, from the driver's REST API, at most once a cycle.

@@ -289,9 +289,14 @@ def test_nothing_of_a_spark_application_is_left(home: Home, tmp_path: Path) -> N
     executor = next(p for p in stack.processes() if "CoarseGrainedExecutorBackend" in command_line(p))
     assert executor.environ()["SPILLWAY_NODE"] == "n2"
     assert executor.cpu_affinity() == psutil.Process(stack.pids()["worker-n2"]).cpu_affinity()
+    before = stack.processes()
+    assert len(before) > 3
     psutil.Process(stack.state()["supervisor"]["pid"]).kill()
     stack.kill("worker-n1")
-    assert stack.down() > 3
+    stack.down()
+    assert [
+        command_line(process) for process in before if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ] == []
     assert nothing_runs(stack)
     assert str(program) not in " ".join(map(command_line, psutil.process_iter()))
 

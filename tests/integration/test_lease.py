@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 import pytest
 from spillway.embedded import Stack
-from spillway.model.settings import Effective
+from spillway.model.settings import Effective, Setting
 from spillway.policy import Policy
 from spillway.store import pipelines, settings
 from spillway.topology import check_text
@@ -165,11 +165,13 @@ def test_without_postgres_the_last_setting_stays_until_the_lease_ends(
     found, clock = work(pipeline, 1), [0.0]
     seen: dict[str, Effective] = {}
     monkeypatch.setenv("SPILLWAY_DSN_JOB", "postgresql://nobody@127.0.0.1:9/none")
+    edge = found.pipeline.edges[0].name
     control = Control(found.identity, found.pipeline.edges, POLICY, seen.__setitem__, clock=lambda: clock[0])
+    control._settings = {edge: (Setting(keep=0.4, decision_id=7, remaining_s=None), 0.0)}
     control.start()
     clock[0] = POLICY.lease_s - 1
     time.sleep(1.0)
-    assert control.stop_reason is None and seen == {}
+    assert control.stop_reason is None and seen == {edge: Effective(keep=0.4, decision_id=7, source="setting")}
     clock[0] = POLICY.lease_s + 1
     until(lambda: control.stop_reason, 5, "the lease is over")
     assert control.stop_reason == "the lease could not be renewed for 30 s"

@@ -229,14 +229,14 @@ def test_raising_takes_two_cycles_and_steps(begin):
     assert cycle_.keeps()["front:heavy"] == low
     assert cycle_.decision(last + 1)[3]["remember"]["raise_ready"] == {"heavy": 1}
     cycle_.run(last + 2, run)
-    assert cycle_.keeps()["front:heavy"] == pytest.approx(low + 0.1)
+    assert cycle_.keeps()["front:heavy"] == pytest.approx(low + Policy().qod_raise_limit)
 
 
 def test_stale_metrics_hold_what_is_in_force_and_keep_it_alive(begin):
-    cycle_ = begin()
-    cycle_.run(22)
+    cycle_, late = begin(), 27  # the recording ends with window 23
+    for number in range(22, late):
+        cycle_.run(number)
     kept = cycle_.keeps()
-    late = 22 + 5  # the recording ends with window 23
     cycle_.sql("update spillway.edge_setting set issued_at = %s", cycle_.window(late).end - timedelta(seconds=40))
     steps = cycle_.run(late)
     assert steps[0].said == ("stale/rec: rec",)

@@ -5,6 +5,7 @@ Both sinks answer the same contract.
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import pickle
@@ -244,6 +245,17 @@ def test_an_open_transaction_of_another_writer_hides_no_marker(sink: KafkaSink) 
     other.close()
 
 
+def test_threads_that_look_for_their_markers_together_find_their_own(sink: KafkaSink) -> None:
+    for partition in range(4):
+        kafka.write_partition(sink, partition + 5, partition, batches(rows(0)))
+    topic = sink.marker_topics[0]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        looked = [
+            (p, pool.submit(kafka.last_epoch, sink.bootstrap, topic, p, f"{sink.writer_id}-p{p}", {})) for p in [*range(4)] * 3
+        ]
+        assert [(p, found.result(60)) for p, found in looked] == [(p, p + 5) for p, _ in looked]
+
+
 def test_rows_of_two_source_partitions_in_one_task_are_refused(sink: KafkaSink) -> None:
     by_source = KafkaSink(
         bootstrap=sink.bootstrap,
@@ -277,6 +289,11 @@ def test_rows_are_written_in_the_order_of_their_keys_and_the_last_of_a_key_stays
     found = [{"k": k, "n": 0, "more": more} for more in ([1], [2]) for k in (5, 3, 8, 1)]
     assert table.write(0, 0, found) == 8
     assert table.sql("select k, more from {} order by ctid") == [(k, [2]) for k in (1, 3, 5, 8)]
+
+
+def test_the_character_zero_that_postgres_cannot_hold_stops_nothing(table: Table) -> None:
+    table.write(0, 0, [{"k": 1, "n": 1, "more": {"a\x00": ["b\x00c", None]}}])
+    assert table.sql("select k, more from {}") == [(1, {"a": ["bc", None]})]
 
 
 def test_a_table_of_keys_alone_takes_a_row_twice(table: Table) -> None:

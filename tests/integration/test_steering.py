@@ -180,9 +180,11 @@ def test_garbage_is_a_dead_letter_once_and_never_a_crash(line: Line) -> None:
     until(lambda: line.caught_up("steer.in:pass"), 60, "all is read")
     until(lambda: len(line.consume("steer.pass.dead")) >= 30, 60, "the garbage is in the dead-letter topic")
 
-    # A driver killed right after more garbage leaves none behind and doubles none.
+    # A driver killed as soon as it has committed more garbage leaves none behind and doubles none, although the metrics of that
+    # batch may have died with it: how far it read is still known afterwards.
+    before = line.committed("pass")
     line.produce("steer.in", [(b"g", v) for v in garbage])
-    time.sleep(1.0)
+    until(lambda: line.committed("pass") > before, 60, "a batch with more garbage is committed", every_s=0.02)
     line.kill(line.drivers())
     until(
         lambda: line.sql("select generation from spillway.application where pipeline = 'steer'")[0][0] > generation,
@@ -199,4 +201,5 @@ def test_garbage_is_a_dead_letter_once_and_never_a_crash(line: Line) -> None:
     kept = [r for r in line.records("steer.pass.tally") if r["key"] == "good"]
     assert len(kept) == 1000 and len({r["lineage"] for r in kept}) == 1000
     counted = line.sql("select sum(rows_bad) from spillway.edge_metric where pipeline = 'steer' and edge = 'steer.in:pass'")[0][0]
-    assert counted == 40
+    lost = line.sql("select text from spillway.event where pipeline = 'steer' and subject = 'pass' and kind = 'metrics_lost'")
+    assert counted == 40 or (30 <= counted < 40 and lost), (counted, lost)

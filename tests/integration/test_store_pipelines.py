@@ -403,6 +403,15 @@ def test_remove_needs_a_stopped_pipeline(control: Any) -> None:
     assert apply(control).version == 2, "versions go on counting"
 
 
+def test_a_removed_application_that_comes_back_is_not_older_than_its_lease(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front", "stopped", generation=40)
+    pipelines.remove(control, "taxi", "tester")
+    apply(control)
+    found = dict(database.sql("read", "select application, generation from spillway.application"))
+    assert found == {"front": 40, "heavy": 0}
+
+
 def test_desired(database: Database, control: Any) -> None:
     with pytest.raises(Refused, match=r"there is no pipeline taxi: none was applied yet, use `spillway topology apply FILE`\."):
         pipelines.set_desired(control, "taxi", "running", "tester")

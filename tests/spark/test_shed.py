@@ -188,6 +188,48 @@ def test_garbage_is_counted_and_left_out_and_lineage_names_the_source(spark: Spa
 
 
 @pytest.mark.spark
+def test_a_batch_reports_its_counts_and_parses_each_row_once_without_a_second_copy(
+    spark: SparkSession, tmp_path: Path, keep: Any
+) -> None:
+    """Between the reader and the user's own steps rows are copied once, by the parser, which no query can do without."""
+    keep(1.0, decision=7)
+    values = [b'{"n": %d}' % n for n in range(20)] + [g for g in GARBAGE if g is not None]
+    spark.createDataFrame([(v, n) for n, v in enumerate(values)], "value binary, offset bigint").select(
+        F.lit(b"k").alias("key"), "value", F.lit("t").alias("topic"), F.lit(0).alias("partition"), "offset",
+        F.timestamp_millis(F.lit(1_700_000_000_000) + F.col("offset")).alias("timestamp"),
+    ).write.parquet(str(tmp_path / "in"))  # fmt: skip
+    p = pipeline(lineage=False)
+    seen = shed_and_parse(spark, p, p.operators[0], p.edges[0], stream(spark, tmp_path / "in"))
+    analyzed: str = seen._jdf.queryExecution().analyzed().toString()  # type: ignore[operator]
+    assert analyzed.count("scalar-subquery#") == 1, "what is reported must be what was shed by"
+    query = (
+        seen.where("n % 2 = 0")
+        .groupBy("n")
+        .count()
+        .writeStream.format("noop")
+        .outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "ck"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        reports = [r["observedMetrics"]["t:op"] for r in query.recentProgress if r["numInputRows"]]
+        plan = query._jsq.explainInternal(False)
+    finally:
+        query.stop()
+    assert sum(r["kept"] for r in reports) == len(values)
+    assert sum(r["bad"] for r in reports) == len(GARBAGE) - 1
+    assert reports[0]["setting"] == {"keep": 1.0, "decision": 7, "source": 1}
+    assert min(r["oldest_ms"] for r in reports) == 1_700_000_000_000
+    expected = sum(1_700_000_000_000 + n for n in range(len(values)))
+    assert sum(r["total_ms"] for r in reports) == pytest.approx(expected, rel=1e-12)
+    assert plan.count("from_json") == 1, plan
+    ours = plan[plan.index("CollectMetrics") :]
+    to_the_shedder = ours[: ours.index("Filter (")]
+    assert to_the_shedder.count("Project [") == 1 and "*(" not in to_the_shedder, plan
+
+
+@pytest.mark.spark
 def test_records_are_json_without_the_hidden_column(spark: SparkSession) -> None:
     p = pipeline()
     frame = shed_and_parse(spark, p, p.operators[0], p.edges[0], raw(spark, 3)).select("n", "lineage", "_src")

@@ -14,8 +14,8 @@ from typing import Any
 
 import psutil
 import psycopg2
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from spillway.act.launch.standalone import StandaloneLauncher
 from spillway.act.streams import converge
 from spillway.embedded import Stack
@@ -48,7 +48,7 @@ class Line:
         self._stopping = threading.Event()
         with self.db() as connection:
             pipelines.apply(connection, pipeline, yaml, "test")
-        self.admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"]})
+        self.admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "log_level": 0})
         there = self.admin.list_topics(timeout=10).topics
         external = {e.topic: e.partitions for e in pipeline.edges if e.producer is None and e.topic not in there}
         for future in self.admin.create_topics([NewTopic(t, n) for t, n in external.items()]).values() if external else ():
@@ -141,10 +141,13 @@ class Line:
         name = self.pipeline.name
         return self._processes(lambda c: any(a.endswith("spark_jobs/run.py") for a in c) and "--pipeline" in c and name in c)
 
-    def executors(self) -> list[psutil.Process]:
-        apps = {
-            r[0] for r in self.sql("select distinct spark_app from spillway.heartbeat where pipeline = %s", self.pipeline.name)
-        }
+    def executors(self, application: str = "%") -> list[psutil.Process]:
+        found = self.sql(
+            "select distinct spark_app from spillway.heartbeat where pipeline = %s and application like %s",
+            self.pipeline.name,
+            application,
+        )
+        apps = {r[0] for r in found}
         return self._processes(lambda c: "--app-id" in c and "--executor-id" in c and c[c.index("--app-id") + 1] in apps)
 
     def kill(self, processes: list[psutil.Process], number: int = signal.SIGKILL) -> int:
@@ -182,6 +185,7 @@ class Line:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
+                "log_level": 0,
             }
         )
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
@@ -201,11 +205,35 @@ class Line:
         return [json.loads(value) for *_, value in self.consume(topic)]
 
     def end_offsets(self, topic: str) -> int:
-        consumer = Consumer({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "group.id": "test-offsets"})
+        consumer = Consumer({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "group.id": "test-offsets", "log_level": 0})
         partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         total = sum(consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in partitions)
         consumer.close()
         return total
+
+    def kill_inside_transaction(self, application: str, topic: str, timeout_s: float = 180.0) -> int:
+        """Kills the executors of an application while one of them has written to the topic and neither committed nor aborted.
+        They are stopped before that is looked at, so that it is still true when they are killed."""
+        admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "log_level": 0})
+        partitions = admin.list_topics(topic, timeout=10).topics[topic].partitions
+
+        def end(level: IsolationLevel) -> int:
+            wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+            return sum(f.result().offset for f in admin.list_offsets(wanted, isolation_level=level).values())
+
+        def hit() -> int:
+            executors = self.executors(application)
+            families = [p for executor in executors for p in (executor, *executor.children(recursive=True))]
+            self.kill(families, signal.SIGSTOP)
+            time.sleep(0.2)  # a commit that was already on its way to the broker ends
+            written = end(IsolationLevel.READ_UNCOMMITTED)
+            if executors and end(IsolationLevel.READ_COMMITTED) < written:
+                self.kill(families)
+                return len(executors)
+            self.kill(families, signal.SIGCONT)
+            return 0
+
+        return until(hit, timeout_s, f"an open transaction in {topic}", every_s=0.1)
 
     def caught_up(self, edge: str) -> bool:
         """The newest batch on the edge ended at the end of its topic, as the topic is now."""

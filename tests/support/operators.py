@@ -13,16 +13,20 @@ from spark_jobs import estimate
 from spark_jobs.operators.carry import carry
 
 
-def slow_pass(df: DataFrame, pause_s: float = 0.02) -> DataFrame:
-    """Every row as it is, with a pause per Arrow batch, so that the sink's transaction is open most of the time."""
+def _slowly(df: DataFrame, pause_s: float) -> DataFrame:
+    """The same rows with a pause per Arrow batch, so that the sink's transaction is open most of the time."""
 
     def slow(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             time.sleep(pause_s)
             yield batch
 
-    plain = df.select("n", "key", "lineage", "_src")
-    return plain.mapInArrow(slow, plain.schema)
+    return df.mapInArrow(slow, df.schema)
+
+
+def slow_pass(df: DataFrame, pause_s: float = 0.02) -> DataFrame:
+    """Every row as it is."""
+    return _slowly(df.select("n", "key", "lineage", "_src"), pause_s)
 
 
 def plain_pass(df: DataFrame) -> DataFrame:
@@ -54,8 +58,9 @@ def weighed(df: DataFrame) -> DataFrame:
     )
 
 
-def tally(df: DataFrame) -> DataFrame:
+def tally(df: DataFrame, pause_s: float = 0.0) -> DataFrame:
     """Per key: how many rows, and a checksum over which ones."""
-    return df.groupBy("key").agg(
+    counted = df.groupBy("key").agg(
         F.count(F.lit(1)).alias("rows"), F.sum("n").alias("total"), F.sum(F.xxhash64("lineage") % 1000003).alias("checksum")
     )
+    return _slowly(counted, pause_s) if pause_s else counted

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil
+
 from spillway.embedded import config, services
 from spillway.embedded.config import REPO, Layout, default_home
 from spillway.embedded.errors import EmbeddedError, tail
@@ -196,6 +198,7 @@ class Stack:
         if process is None:
             raise EmbeddedError(f"{name} is not running: there is nothing to kill.")
         process.kill()
+        psutil.wait_procs([process], timeout=10)  # until the supervisor has taken note: before that it still counts as healthy
         return int(process.pid)
 
     def wait_healthy(self, name: str, timeout_s: float = 120) -> None:

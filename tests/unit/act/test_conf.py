@@ -59,10 +59,16 @@ def test_the_declared_conf_wins_over_suggestions_and_loses_against_what_spillway
 def test_declared_java_options_and_class_paths_are_added_not_replaced():
     conf = {"spark.executor.extraJavaOptions": "-Dx=1", "spark.driver.extraClassPath": "/mine.jar"}
     properties = standalone(replace(SPEC, conf=conf), CLUSTER)
-    assert properties["spark.executor.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dx=1"
+    assert properties["spark.executor.extraJavaOptions"] == "-XX:+UseSerialGC -Dx=1"
     assert properties["spark.driver.extraJavaOptions"] == "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     assert properties["spark.driver.extraClassPath"] == "/opt/jars/*:/mine.jar"
     assert properties["spark.executor.extraClassPath"] == "/opt/jars/*"
+
+
+def test_executors_compile_fully_except_where_everything_lives_on_one_machine():
+    wide, narrow = (standalone(SPEC, replace(CLUSTER, local_ip=ip)) for ip in (None, "127.0.0.1"))
+    assert "TieredStopAtLevel" not in wide["spark.executor.extraJavaOptions"]
+    assert "TieredStopAtLevel=1" in narrow["spark.executor.extraJavaOptions"]
 
 
 def test_identity_memory_state_and_ports():

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import time
+import uuid
 from collections import namedtuple
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import psutil
 import pytest
 from spillway.embedded import EmbeddedError, Stack, services
 from spillway.embedded.config import Layout, stack
-from spillway.embedded.services import postgres
+from spillway.embedded.services import kafka, postgres
 from spillway.embedded.services.base import Context
 from spillway.embedded.state import load_secrets, read_state, write_atomic, write_state
 
@@ -33,6 +34,16 @@ def context(layout: Layout, tmp_path: Path) -> Context:
     secrets = load_secrets(layout)
     jars = {"connector": tmp_path / "c", "broker": tmp_path / "b"}
     return Context(layout=layout, ports=stack()["ports"], secrets=secrets, java_home=Path("/j"), jars=jars)
+
+
+def test_a_cluster_id_is_never_taken_for_an_option(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One random id in 64 would begin with `-`, and Kafka's tools refuse it."""
+    kafka.folder(context).mkdir(parents=True)
+    drawn = iter([uuid.UUID(int=0xF8 << 120), uuid.UUID(int=0xF9 << 120), uuid.UUID(int=0x08 << 120)])
+    monkeypatch.setattr(kafka.uuid, "uuid4", lambda: next(drawn))
+    first = kafka.cluster_id(context)
+    assert len(first) == 22 and not first.startswith("-")
+    assert kafka.cluster_id(context) == first
 
 
 def test_secrets_are_made_once_and_only_ours_to_read(layout: Layout) -> None:

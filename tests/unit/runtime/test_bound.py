@@ -15,7 +15,7 @@ def test_under_backlog_full_batches_settle_near_the_target(fixed_s: float, per_r
     follower = BoundFollower(first, POLICY, cold_batches=0)
     for _ in range(40):
         took = fixed_s + per_row_s * follower.bound
-        follower.batch(follower.bound, took)
+        follower.batch(follower.bound, took, cut=True)
     assert 0.4 * POLICY.target_s <= fixed_s + per_row_s * follower.bound <= 1.6 * POLICY.target_s or follower.bound in (
         POLICY.floor,
         POLICY.ceiling,
@@ -24,16 +24,27 @@ def test_under_backlog_full_batches_settle_near_the_target(fixed_s: float, per_r
 
 def test_cold_batches_teach_nothing() -> None:
     follower = BoundFollower(10_000, POLICY, cold_batches=2)
-    follower.batch(200, 25.0)
-    follower.batch(10_000, 30.0)
+    follower.batch(200, 25.0, cut=False)
+    follower.batch(10_000, 30.0, cut=True)
     assert follower.bound == 10_000
-    assert follower.batch(10_000, 30.0) < 10_000
+    assert follower.batch(10_000, 30.0, cut=True) < 10_000
 
 
 def test_a_slow_moment_without_backlog_does_not_choke_the_operator() -> None:
-    assert next_bound(10_000, 50, 5.0, 0.3, POLICY) == 10_000, "five seconds is late, but not half as late again"
-    assert next_bound(10_000, 0, 5.0, 0.3, POLICY) == 10_000
-    assert POLICY.floor <= next_bound(10_000, 50, 50.0, 0.3, POLICY) < 10_000
+    assert next_bound(10_000, 50, 5.0, 0.3, POLICY, cut=False) == 10_000, "five seconds is late, but not half as late again"
+    assert next_bound(10_000, 0, 5.0, 0.3, POLICY, cut=False) == 10_000
+    assert POLICY.floor <= next_bound(10_000, 50, 50.0, 0.3, POLICY, cut=False) < 10_000
+
+
+def test_a_bound_that_an_outage_made_small_grows_again_though_no_batch_is_quite_full() -> None:
+    """Spark splits a bound over the partitions and rounds down, so that a small one is never used up."""
+    follower = BoundFollower(10_000, POLICY, cold_batches=0)
+    for _ in range(5):
+        follower.batch(150, 40.0, cut=False)
+    assert follower.bound < 100
+    for _ in range(12):
+        follower.batch(int(0.6 * follower.bound), 0.4, cut=True)
+    assert follower.bound >= 10_000
 
 
 def test_the_split_follows_the_lag_and_starves_nobody() -> None:

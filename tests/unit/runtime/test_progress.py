@@ -10,7 +10,7 @@ from spillway.model.settings import Effective
 from spillway.model.topology import Edge
 
 from spark_jobs.runtime.deadletter import sweeps
-from spark_jobs.runtime.progress import BATCH, EDGE, PARTITION, BatchContext, batch_rows, is_batch, lag
+from spark_jobs.runtime.progress import BATCH, EDGE, PARTITION, BatchContext, batch_rows, is_batch, lag, positions
 
 EDGES = (
     Edge(name="a:op", topic="a", producer=None, consumer="op", partitions=2),
@@ -99,3 +99,14 @@ def test_only_edges_with_garbage_are_swept_from_where_the_batch_began() -> None:
     first = copy.deepcopy(PROGRESS)
     first["sources"][0]["startOffset"] = None
     assert sweeps(first, EDGES)[0].start == {}, "the checkpoint knows where the first batch began"
+
+
+def test_of_a_batch_that_was_never_reported_only_its_offsets_are_known() -> None:
+    at = datetime(2026, 11, 16, tzinfo=UTC)
+    found = positions(8, {"a": {0: 5}}, {"a": {1: 4, 0: 9}, "unknown": {0: 1}}, at, CONTEXT)
+    rows = [dict(zip(PARTITION, row, strict=True)) for row in found.partitions]
+    assert [(r["edge"], r["partition"], r["start_offset"], r["end_offset"], r["latest_offset"]) for r in rows] == [
+        ("a:op", 0, 5, 9, None),
+        ("a:op", 1, None, 4, None),
+    ]
+    assert {(r["batch_id"], r["checkpoint"], r["ended_at"]) for r in rows} == {(8, 3, at)} and found.count == 2

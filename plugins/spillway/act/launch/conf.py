@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from spillway.act.launch import LaunchSpec
 
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For drivers, which plan and wait, and where everything lives on one machine: starting quickly counts."""
+EXECUTOR_JVM = "-XX:+UseSerialGC"
+"""Executors run the same code for weeks and get the full compiler."""
 NEVER = "365d"
 NODE_LABEL = "spillway/node"
 STORE = "spark.spillway.store"
@@ -67,8 +70,8 @@ def spark_properties(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
     """Properties that hold on every cluster, without placement (see `standalone`, `kubernetes`, `yarn`)."""
     user = dict(spec.conf)
     java = {
-        key: " ".join(filter(None, (SMALL_JVM, user.pop(key, ""))))
-        for key in ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+        f"spark.{role}.extraJavaOptions": " ".join(filter(None, (ours, user.pop(f"spark.{role}.extraJavaOptions", ""))))
+        for role, ours in (("driver", QUICK_JVM), ("executor", QUICK_JVM if cluster.local_ip else EXECUTOR_JVM))
     }
     owned = {
         **OWNED,

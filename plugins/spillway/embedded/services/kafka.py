@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import subprocess
 import uuid
 from pathlib import Path
 
 from spillway.embedded.config import HOST, package_dir, stack
-from spillway.embedded.errors import EmbeddedError
+from spillway.embedded.errors import EmbeddedError, tail
 from spillway.embedded.services.base import Context, Launch, Service
 from spillway.embedded.state import write_atomic
 
@@ -37,7 +38,8 @@ def cluster_id(context: Context) -> str:
     """The id given to this run folder's cluster, by which an answer is known to be ours."""
     path = folder(context) / "cluster-id"
     if not path.exists():
-        write_atomic(path, base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("="))
+        drawn = (base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=") for _ in itertools.count())
+        write_atomic(path, next(name for name in drawn if not name.startswith("-")))
     return path.read_text().strip()
 
 
@@ -74,7 +76,9 @@ def prepare(context: Context) -> None:
     with context.layout.log("kafka").open("ab") as log:
         code = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=context.service_env()).returncode
     if code != 0:
-        raise EmbeddedError(f"Kafka cannot format its folder {base / 'log'} (code {code}): see {context.layout.log('kafka')}.")
+        log_file = context.layout.log("kafka")
+        reason = tail(str(log_file), 1).strip() or "it says nothing"
+        raise EmbeddedError(f"Kafka cannot format its folder {base / 'log'} (code {code}: {reason}): see {log_file}.")
 
 
 def launch(context: Context) -> Launch:
