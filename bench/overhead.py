@@ -235,7 +235,11 @@ class Metrics:
 
 def words(cluster: Cluster, pairs: int, topics: Topics, *, itself: bool) -> dict[str, Any]:
     """The shipped word count on its generator's sentences, two running queries into the no-op sink, full batches in turn, both
-    begun anew every few pairs: the difference is the shedder, the garbage check, the counts and the metrics."""
+    begun anew every few pairs: the difference is the shedder, the garbage check, the counts and the metrics.
+
+    Not in it: the control thread, the reader of executors and the sweeper of a driver. The threads for the metrics run all the
+    time, so that what they cost between two batches is charged to both; and full batches hide what planning costs small ones.
+    """
 
     def parsed(pipeline: Pipeline, source: Input) -> DataFrame:
         raw = read_edge(cluster.spark, pipeline.edges[0], source)

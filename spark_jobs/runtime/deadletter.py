@@ -218,12 +218,14 @@ class Sweeper(threading.Thread):
             # Whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker.
             except Exception as error:
                 said = str(error).splitlines()[0] if str(error) else type(error).__name__
-                if "MSG_SIZE_TOO_LARGE" in str(error) and largest is None:
-                    largest = LARGEST
+                if "MSG_SIZE_TOO_LARGE" in str(error):
+                    which = "all of these stay" if largest else f"those above {LARGEST:,} bytes stay"
                     self._on_lost(
-                        f"dead letters of {self._operator.name} are larger than Kafka takes; those above {largest:,} bytes stay "
-                        "only in the source topic"
+                        f"dead letters of {self._operator.name} are larger than Kafka takes; {which} only in their topic"
                     )
+                    if largest:
+                        return
+                    largest = LARGEST
                     continue
                 log.warning("dead letters of %s wait: %s", self._operator.name, said)
                 time.sleep(wait)
