@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from spillway.model.topology import Edge, Operator, Pipeline
 
 from spark_jobs.runtime.checkpoint import Checkpoint
-from spark_jobs.runtime.plan import parse
+from spark_jobs.runtime.plan import READER, parse
 from spark_jobs.runtime.progress import offsets, source_of
 from spark_jobs.runtime.shed import rank
 from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
@@ -73,7 +73,7 @@ def garbage(
         .option("kafka.isolation.level", "read_committed")
         .option("failOnDataLoss", "false")
     )
-    for key, value in client_conf.items():
+    for key, value in {**READER, **client_conf}.items():
         reader = reader.option(f"kafka.{key}", value)
     frame = reader.load()
     if sweep.keep < 1.0:
