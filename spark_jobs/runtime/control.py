@@ -134,8 +134,6 @@ class Control(threading.Thread):
                         self._beat(connection)
                         next_beat = now + self._policy.heartbeat_s
                     self._read_settings(connection)
-                    self.apply()
-                    self.informed.set()
                     self._send_events(connection)
             # Whatever it is: a driver whose control thread ends would run on without a lease.
             except Exception as error:
@@ -148,6 +146,8 @@ class Control(threading.Thread):
                 _close(connection)
                 connection, next_retry = None, now + 1.0
             self.apply()
+            if connection is not None:
+                self.informed.set()
             if self.overdue() and not self.stop_reason:
                 self.stop_reason = f"the lease could not be renewed for {self._policy.lease_s:.0f} s"
             self._wait(connection)

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from spillway.model.topology import Edge, Operator, Pipeline, Shed
 
 from spark_jobs.runtime.checkpoint import Checkpoint
-from spark_jobs.runtime.plan import parse, with_utility
+from spark_jobs.runtime.plan import READER, parse, with_utility
 from spark_jobs.runtime.progress import offsets, source_of
 from spark_jobs.runtime.shed import rank
 from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
@@ -77,7 +77,7 @@ def garbage(
         .option("kafka.isolation.level", "read_committed")
         .option("failOnDataLoss", "false")
     )
-    for key, value in client_conf.items():
+    for key, value in {**READER, **client_conf}.items():
         reader = reader.option(f"kafka.{key}", value)
     frame = reader.load()
     if sweep.keep < 1.0:
@@ -232,12 +232,14 @@ class Sweeper(threading.Thread):
             # Whatever it is, garbage must not stop the stream; the next try starts from Kafka's own marker.
             except Exception as error:
                 said = str(error).splitlines()[0] if str(error) else type(error).__name__
-                if "MSG_SIZE_TOO_LARGE" in str(error) and largest is None:
-                    largest = LARGEST
+                if "MSG_SIZE_TOO_LARGE" in str(error):
+                    which = "all of these stay" if largest else f"those above {LARGEST:,} bytes stay"
                     self._on_lost(
-                        f"dead letters of {self._operator.name} are larger than Kafka takes; those above {largest:,} bytes stay "
-                        "only in the source topic"
+                        f"dead letters of {self._operator.name} are larger than Kafka takes; {which} only in their topic"
                     )
+                    if largest:
+                        return
+                    largest = LARGEST
                     continue
                 log.warning("dead letters of %s wait: %s", self._operator.name, said)
                 time.sleep(wait)

@@ -152,10 +152,10 @@ class Driver:
             log.exception("the driver fails")
         finally:
             self._ended.set()
+            until = time.monotonic()
             if code == STOPPED:
-                for operator in self.operators:
-                    operator.hold()
-            until = time.monotonic() + (_DRAIN_S if code == STOPPED else 0.0)
+                until += _DRAIN_S
+                self._hold()
             for operator in self.operators:
                 try:
                     operator.stop(drain_s=max(0.0, until - time.monotonic()))
@@ -168,6 +168,14 @@ class Driver:
             )
             self.control.close(state, detail)
         return code
+
+    def _hold(self) -> None:
+        """All operators first: one that is drained later must not go on planning batches until then."""
+        for operator in self.operators:
+            try:
+                operator.hold()
+            except Exception as error:
+                log.warning("%s could not be held: %s", operator.operator.name, error)
 
     def _watch(self) -> str:
         """Returns why the driver should stop; raises when an operator cannot be kept alive."""
@@ -198,7 +206,7 @@ class Driver:
                         raise RuntimeError(f"{name} failed {failures[name]} times in a row: {reason}")
                     self.control.event(name, "query_failed", f"{name} stopped ({reason}); it starts again from its checkpoint")
                     log.warning("%s stopped: %s", name, reason)
-                    retry_at[name] = time.monotonic() + min(30.0, 2.0 ** failures[name] / 2)
+                    retry_at[name] = time.monotonic() + _patience_s(failures[name])
                 elif time.monotonic() >= retry_at[name]:
                     try:
                         operator.start(self.topics)
@@ -209,7 +217,7 @@ class Driver:
                         if failures[name] > _RESTARTS:
                             raise
                         log.warning("%s did not start again: %s", name, error)
-                        retry_at[name] = time.monotonic() + min(30.0, 2.0 ** failures[name] / 2)
+                        retry_at[name] = time.monotonic() + _patience_s(failures[name])
             self.control.status.metrics_dropped = self.buffer.dropped
             self.control.status.detail = "; ".join(
                 f"{q.operator.name} batch {q.last.get('batchId', '-')}" + ("" if q.alive else " (down)") for q in self.operators
@@ -246,3 +254,8 @@ class Driver:
             connection.close()
         except psycopg2.Error:
             log.warning("Postgres is away; the bounds are learned again")
+
+
+def _patience_s(failures: int) -> float:
+    """How long a failed query waits before it is started again."""
+    return min(30.0, 2.0**failures / 2)

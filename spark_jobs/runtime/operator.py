@@ -101,7 +101,7 @@ class OperatorQuery:
         source = Input(
             bootstrap=self.site.bootstrap,
             max_rows=max(1, self.max_rows // len(self.edges)),
-            client_conf=tuple(self.site.client_conf.items()),
+            options=tuple((f"kafka.{key}", value) for key, value in self.site.client_conf.items()),
         )
         if self.query is None:
             self._recover_positions()

@@ -22,15 +22,18 @@ CORRUPT = "__corrupt"
 WEIGHT = "_weight"
 """Column and JSON field in which a row's weight travels to the next operator; absent means 1."""
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
+READER = {"max.poll.records": "5000", "receive.buffer.bytes": "1048576", "fetch.max.wait.ms": "10"}
+"""Kafka's consumer in a task: more rows a call than its 500, more of them on the way than its 64 KB. A range of offsets that
+ends with a transaction's marker ends with a fetch that finds nothing, for which it would wait half a second. See ADR 19."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """How to read one edge."""
+    """How to read one edge; `options` are Spark's, over Spillway's own."""
 
     bootstrap: str
     max_rows: int
-    client_conf: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
 
 
 def resolve(reference: str) -> Callable[..., DataFrame]:
@@ -45,18 +48,17 @@ def resolve(reference: str) -> Callable[..., DataFrame]:
 
 
 def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
-    reader = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", source.bootstrap)
-        .option("subscribe", edge.topic)
-        .option("startingOffsets", edge.starting)
-        .option("maxOffsetsPerTrigger", source.max_rows)
-        .option("kafka.isolation.level", "read_committed")
-        .option("failOnDataLoss", "true")
-    )
-    for key, value in source.client_conf:
-        reader = reader.option(f"kafka.{key}", value)
-    return reader.load()
+    options = {
+        **{f"kafka.{key}": value for key, value in READER.items()},
+        "subscribe": edge.topic,
+        "startingOffsets": edge.starting,
+        "maxOffsetsPerTrigger": str(source.max_rows),
+        "kafka.isolation.level": "read_committed",
+        "failOnDataLoss": "true",
+        **dict(source.options),
+        "kafka.bootstrap.servers": source.bootstrap,
+    }
+    return spark.readStream.format("kafka").options(**options).load()
 
 
 def parse_schema(operator: Operator, lineage_in_value: bool, weight_in_value: bool = False) -> StructType:

@@ -118,5 +118,5 @@ def _observe_utilities(frame: DataFrame, edge: Edge) -> DataFrame:
     return frame.observe(
         utility.observed_name(edge.name),
         F.percentile_approx(F.when(sampled, F.col("__u")), levels, 2000).alias("quantiles"),
-        F.count_if(sampled).alias("rows"),
+        F.count(F.when(sampled, F.lit(1))).alias("rows"),
     )

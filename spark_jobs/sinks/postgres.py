@@ -53,7 +53,7 @@ def write_partition(sink: PostgresSink, epoch: int, partition_id: int, batches: 
     for batch in batches:
         rows += batch.num_rows
         for value in batch.column("value").to_pylist():
-            record = json.loads(value)
+            record = storable(json.loads(value))
             latest[json.dumps([record.get(key) for key in sink.keys])] = record
     if rows:
         # By key: writers that meet in a table take their locks in one order.
@@ -93,7 +93,7 @@ def _write(sink: PostgresSink, writer: str, epoch: int, records: list[dict[str, 
                 if marker > epoch:
                     raise RuntimeError(STALE.format(writer=writer, epoch=epoch, marker=marker))
                 return
-            values = ([storable(record.get(column)) for column in sink.columns] for record in records)
+            values = ([record.get(column) for column in sink.columns] for record in records)
             rows = (tuple(Json(v) if isinstance(v, dict | list) else v for v in row) for row in values)
             execute_values(cursor, _upsert(sink), rows, page_size=1000)
     finally:

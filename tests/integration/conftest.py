@@ -1,5 +1,5 @@
 """Fixtures of the tests that need a Postgres but no other service."""
 
-from tests.support.database import database, empty, migrated, server
+from tests.support.database import control, database, empty, migrated, server
 
-__all__ = ["database", "empty", "migrated", "server"]
+__all__ = ["control", "database", "empty", "migrated", "server"]

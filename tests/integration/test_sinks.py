@@ -294,6 +294,9 @@ def test_rows_are_written_in_the_order_of_their_keys_and_the_last_of_a_key_stays
 def test_the_character_zero_that_postgres_cannot_hold_stops_nothing(table: Table) -> None:
     table.write(0, 0, [{"k": 1, "n": 1, "more": {"a\x00": ["b\x00c", None]}}])
     assert table.sql("select k, more from {}") == [(1, {"a": ["bc", None]})]
+    table.sql("alter table {} alter n type text")
+    table.write(1, 0, [{"k": 2, "n": "x\x00", "more": [1]}, {"k": 2, "n": "x", "more": [2]}])
+    assert table.sql("select n, more from {} where k = 2") == [("x", [2])], "keys that are the same without it are one row"
 
 
 def test_a_table_of_keys_alone_takes_a_row_twice(table: Table) -> None:

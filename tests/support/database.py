@@ -13,6 +13,7 @@ import psycopg2
 import pytest
 from spillway.embedded import Stack
 from spillway.embedded.state import load_secrets
+from spillway.store import connect
 from spillway.store.environment import ROLES
 from spillway.store.migrate import migrate
 
@@ -103,3 +104,10 @@ def database(migrated: Database) -> Database:
     )[0][0]
     migrated.sql("owner", f"truncate {tables} restart identity cascade; alter sequence spillway.decision_id restart")
     return migrated
+
+
+@pytest.fixture
+def control(database: Database) -> Iterator[Any]:
+    conn = connect("control", dsn=database.dsn("control"))
+    yield conn
+    conn.close()

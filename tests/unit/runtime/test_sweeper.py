@@ -121,3 +121,11 @@ def test_one_dead_letter_too_large_does_not_take_the_others_along(swept: Swept, 
     swept.run(Log(committed=0, mark=0), 1, 2)
     assert [epoch for epoch, *_ in swept.done] == [1, 2]
     assert cut == [True] and "900,000 bytes" in swept.lost[0]
+
+
+def test_a_broker_that_takes_even_less_does_not_hold_up_the_next_batch(swept: Swept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadletter.F, "length", lambda _: 0)
+    swept.failures = [RuntimeError("MSG_SIZE_TOO_LARGE"), RuntimeError("MSG_SIZE_TOO_LARGE")]
+    swept.run(Log(committed=0, mark=0), 1, 2)
+    assert [epoch for epoch, *_ in swept.done] == [2]
+    assert len(swept.lost) == 2 and "all of these stay" in swept.lost[1]

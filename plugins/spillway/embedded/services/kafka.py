@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import itertools
 import subprocess
 import uuid
 from pathlib import Path
@@ -38,8 +37,8 @@ def cluster_id(context: Context) -> str:
     """The id given to this run folder's cluster, by which an answer is known to be ours."""
     path = folder(context) / "cluster-id"
     if not path.exists():
-        drawn = (base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=") for _ in itertools.count())
-        write_atomic(path, next(name for name in drawn if not name.startswith("-")))
+        # Without "-", which is in the alphabet: in front, Kafka's tools would take the id for an option.
+        write_atomic(path, base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_"))
     return path.read_text().strip()
 
 
