@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from _common import exit_code, finish, say
@@ -30,7 +29,7 @@ from spillway.policy import Policy
 
 from tests.support.qod_lp import best_by_priority
 from tests.support.qod_oracle import Oracle
-from tests.support.qod_worlds import world
+from tests.support.qod_worlds import up_to_date, world
 
 EXACT = Policy(qod_tolerance=0.0)
 
@@ -39,11 +38,10 @@ def small_worlds(count: int) -> dict[str, list[dict[str, float]]]:
     """By whether one or several queries have the highest priority: what each way of sharing leaves it short of the optimum."""
     found: dict[str, list[dict[str, float]]] = {"one": [], "several": []}
     for seed in range(count):
-        seen = world(seed, calm=True)
-        seen = replace(seen, edges=tuple(replace(e, lag=0.0) for e in seen.edges))
+        seen = up_to_date(world(seed, calm=True))
         oracle = Oracle(seen)
         everything = dict.fromkeys(oracle.operators, 1.0)
-        if any(oracle.current(n) == 0.0 or oracle.cpu(n, everything) == 0.0 for n in oracle.operators):
+        if any(oracle.share(n) == 0.0 or oracle.cpu(n, everything) == 0.0 for n in oracle.operators):
             continue  # the papers bet on operators that stand still, the program does not
         ours, papers = decide(seen, EXACT), decide(seen, EXACT, paper=True)
         if not ours.feasible or ours.moves or not oracle.overfull(dict.fromkeys(oracle.queries, 1.0)):
@@ -69,7 +67,7 @@ def program(size: int) -> Callable[[], None]:
     seen = observation(size)
     here = columns(seen.nodes, seen.operators, seen.edges)
     floor = upward(here, here.floor)
-    load = proportional(here, current(here, demand(here, 30.0)), floor)
+    load = proportional(here, current(here, demand(here, 30.0), most=np.inf), floor)
     rows = uses(here, load, load.extra, floor)
     operators, pairs = len(here.operators), here.pair_operator != here.query[here.pair_query]
     resources = len(here.nodes) + operators

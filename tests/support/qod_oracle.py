@@ -20,7 +20,7 @@ class Oracle:
         self.into = {name: [e for e in observation.edges if e.consumer == name] for name in self.operators}
         self.out_of = {name: [e for e in observation.edges if e.producer == name] for name in self.operators}
         self._below: dict[str, set[str]] = {}
-        self._current: dict[str, float] = {}
+        self._share: dict[str, float] = {}
 
     @cached_property
     def queries(self) -> list[str]:
@@ -46,30 +46,32 @@ class Oracle:
         lag = 0.0 if self.horizon_s is None else sum((e.lag or 0.0) / self.horizon_s for e in self.into[name])
         return (sum(e.out_rate or 0.0 for e in self.into[name]) + lag) / len(self.operators[name].instances)
 
-    def current(self, name: str) -> float:
-        if name not in self._current:
+    def share(self, name: str) -> float:
+        """Of its demand, what it works on at present; more than 1 while it catches up."""
+        if name not in self._share:
             asked = self.demand(name)
-            local = min(1.0, min(i.in_rate or 0.0 for i in self.operators[name].instances) / asked) if asked else 1.0
-            self._current[name] = local * min((self.current(e.producer) for e in self.into[name] if e.producer), default=1.0)
-        return self._current[name]
+            local = min(i.in_rate or 0.0 for i in self.operators[name].instances) / asked if asked else 1.0
+            above = [self.share(e.producer) if e.producer else 1.0 for e in self.into[name]]
+            self._share[name] = local * min(above, default=1.0)
+        return self._share[name]
 
     def cpu(self, name: str, accuracy: Mapping[str, float]) -> float:
         """Of one instance, when every operator has its accuracy."""
         operator = self.operators[name]
-        current = self.current(name)
-        stuck = any(e.producer and self.current(e.producer) == 0.0 for e in self.into[name])
+        share = self.share(name)
+        stuck = any(e.producer and self.share(e.producer) == 0.0 for e in self.into[name])
         if self.affine and operator.cost and not stuck:
             read = kept = 0.0
             for e in self.into[name]:
                 rows = ((e.out_rate or 0.0) + (e.lag or 0.0) / (self.horizon_s or 1.0)) / len(operator.instances)
-                rows /= self.current(e.producer) if e.producer else 1.0
+                rows /= self.share(e.producer) if e.producer else 1.0
                 read += rows * (accuracy[e.producer] if e.producer else 1.0)
                 kept += rows * accuracy[name]
             return operator.cost.fixed + operator.cost.per_arrived * read + operator.cost.per_kept * kept
-        if current == 0.0:
+        if share == 0.0:
             return ONE_CORE * (min(1.0, accuracy[name] / self.floor(name)) if self.floor(name) else accuracy[name])
         slowest = min(operator.instances, key=lambda i: i.in_rate or 0.0)
-        return accuracy[name] * (slowest.cpu or 0.0) / current
+        return accuracy[name] * (slowest.cpu or 0.0) / share
 
     def of_operators(self, of_queries: Mapping[str, float]) -> dict[str, float]:
         return {name: max(of_queries[q] for q in self.below(name)) for name in self.operators}

@@ -89,3 +89,19 @@ def _cost(rng: random.Random, rows: float) -> Cost:
 
 def with_cores(observation: Observation, more: dict[str, float]) -> Observation:
     return replace(observation, nodes=tuple(replace(n, cores=n.cores + more.get(n.name, 0.0)) for n in observation.nodes))
+
+
+def up_to_date(observation: Observation) -> Observation:
+    """Nothing waits and nobody works off a backlog: what the papers' model knows of."""
+    asked = {o.name: sum(e.out_rate or 0.0 for e in observation.edges if e.consumer == o.name) for o in observation.operators}
+    return replace(
+        observation,
+        edges=tuple(replace(e, lag=0.0) for e in observation.edges),
+        operators=tuple(
+            replace(
+                o,
+                instances=tuple(replace(i, in_rate=min(i.in_rate or 0.0, asked[o.name] / len(o.instances))) for i in o.instances),
+            )
+            for o in observation.operators
+        ),
+    )

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from spillway.decide.qod.world import Floats, World, total
+from spillway.decide.qod.world import OUTSIDE, Floats, World, total
 
 
 def demand(world: World, drain_horizon_s: float | None, lag_ignored_s: float = 0.0) -> Floats:
@@ -25,8 +25,10 @@ def demand(world: World, drain_horizon_s: float | None, lag_ignored_s: float = 0
     return world.out_rate + np.maximum(backlog, 0.0) / drain_horizon_s
 
 
-def local(world: World, demanded: Floats) -> Floats:
+def local(world: World, demanded: Floats, *, most: float = 1.0) -> Floats:
     """(4) `local(t) = min_i in_rate(i) / (Σ demand of its inputs / instances(t))`, in [0, 1]; 1 when nothing is asked of it.
+
+    An accuracy is no more than 1. What the CPU was used for is: who works off a backlog does more than is asked (`most`).
 
     Two instances of which the slower does 40 of 50 rows per second:
 
@@ -34,10 +36,12 @@ def local(world: World, demanded: Floats) -> Floats:
     >>> world = single(out_rate=100.0, in_rates=(50.0, 40.0))
     >>> local(world, world.out_rate).tolist()
     [0.8]
+    >>> local(world, world.out_rate / 4.0).tolist(), local(world, world.out_rate / 4.0, most=np.inf).tolist()
+    ([1.0], [3.2])
     """
     slowest = slowest_rate(world)
     asked = total(world.consumer, demanded, len(world.operators)) / world.instances
-    return np.clip(np.divide(slowest, asked, out=np.ones_like(asked), where=asked > 0.0), 0.0, 1.0)
+    return np.clip(np.divide(slowest, asked, out=np.ones_like(asked), where=asked > 0.0), 0.0, most)
 
 
 def telling_rate(world: World) -> Floats:
@@ -54,8 +58,11 @@ def slowest_rate(world: World) -> Floats:
 
 
 def upstream(world: World, of_itself: Floats) -> Floats:
-    """The least current accuracy directly upstream of every operator; 1 where all rows come from outside."""
+    """The least current accuracy directly upstream of every operator; rows from outside have 1."""
+    inner = world.producer != OUTSIDE
     least = np.ones(len(world.operators))
+    least[world.consumer[inner]] = np.inf
+    least[world.consumer[~inner]] = 1.0
     for begin, end in pairwise(world.steps):
         layer = world.inner[begin:end]
         above = world.producer[layer]
@@ -63,8 +70,8 @@ def upstream(world: World, of_itself: Floats) -> Floats:
     return least
 
 
-def current(world: World, demanded: Floats) -> Floats:
-    """(3) `current(t) = local(t) · min over upstream current`; a source has its local accuracy.
+def current(world: World, demanded: Floats, *, most: float = 1.0) -> Floats:
+    """(3) `current(t) = local(t) · min over upstream current`; a source has its local accuracy. `most` is that of `local`.
 
     The interchange example: the union does 100 of 120, the bill behind it 80 of the union's 100:
 
@@ -73,5 +80,5 @@ def current(world: World, demanded: Floats) -> Floats:
     >>> current(world, world.out_rate).round(3).tolist()
     [0.833, 0.667]
     """
-    of_itself = local(world, demanded)
+    of_itself = local(world, demanded, most=most)
     return of_itself * upstream(world, of_itself)

@@ -43,6 +43,8 @@ def measured(world: World) -> Floats:
 def proportional(world: World, current: Floats, floor: Floats) -> Load:
     """(8) `required(t, a) = a·cpu(t)/current(t)`. Nothing gets through at present (current = 0): a full core is the best bet.
 
+    `current` may be more than 1: whoever works off a backlog uses CPU that it will not need.
+
     The bet is reserved whole for a floor; without a floor the way from nothing to everything is a straight line to that core,
     where (11) would promise everything for the first percent of it.
 

@@ -39,7 +39,7 @@ class Plan:
 
 def plan(world: World, policy: Policy) -> Plan:
     demanded = demand(world, policy.qod_drain_horizon_s, policy.qod_lag_ignored_s)
-    present = current(world, demanded)
+    present = current(world, demanded, most=np.inf)
     floor = upward(world, world.floor)
     if policy.cpu_model == "affine":
         load = affine(world, present, demanded, floor)

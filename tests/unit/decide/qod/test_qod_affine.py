@@ -150,4 +150,4 @@ def test_an_operator_behind_one_that_stands_still_stays_proportional() -> None:
     seen = replace(seen, operators=(stands, replace(bill, cost=Cost(fixed=10.0, per_arrived=0.2, per_kept=0.5))))
     decision = decide(seen, AFFINE)
     assert 0.0 <= decision.queries["bill"].desired <= 1.0
-    assert Oracle(seen, affine=True).current("bill") == 0.0
+    assert Oracle(seen, affine=True).share("bill") == 0.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from spillway.decide.qod import decide
 from spillway.decide.qod.examples import chain_observation
-from spillway.model.qod import Decision, Edge, Instance, Node, Observation, Operator, Previous, Reason
+from spillway.model.qod import Cost, Decision, Edge, Instance, Node, Observation, Operator, Previous, Reason
 from spillway.policy import Policy
 
 from tests.support.qod_lp import cores_missing
@@ -119,6 +119,32 @@ def test_an_unknown_lag_lets_a_keep_fall_but_not_rise() -> None:
     assert decision.edges[0].code is Reason.LAG_UNKNOWN
     known = replace(light, edges=tuple(replace(e, lag=0.0) for e in light.edges))
     assert decide(known, Policy()).keep("to_heavy:heavy") == pytest.approx(0.6)
+
+
+def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
+    """q works off twice what arrives and needs 45 of its 90 from now on; r needs 32. The same holds behind a source that does."""
+    q = Operator(name="q", instances=(Instance(node="n1", in_rate=200.0, cpu=90.0),), priority=1)
+    r = Operator(name="r", instances=(Instance(node="n1", in_rate=10.0, cpu=8.0),), priority=0)
+    observation = seen(q, r)
+    into_q, into_r = observation.edges
+    observation = replace(observation, edges=(into_q, replace(into_r, out_rate=40.0)))
+    assert {name: s.desired for name, s in decide(observation, Policy()).queries.items()} == {"q": 1.0, "r": 1.0}
+    source = Operator(name="source", instances=(Instance(node="n1", in_rate=200.0, cpu=10.0),))
+    behind = replace(
+        observation,
+        operators=(source, replace(q, instances=(replace(q.instances[0], cpu=80.0),)), r),
+        edges=(
+            replace(into_q, consumer="source"),
+            Edge(producer="source", topic=None, consumer="q", out_rate=200.0, lag=0.0),
+            observation.edges[1],
+        ),
+    )
+    assert {name: s.desired for name, s in decide(behind, Policy()).queries.items()} == {"q": 1.0, "r": 1.0}
+    costly = Cost(fixed=0.0, per_arrived=0.0, per_kept=0.4)
+    learned = replace(behind, operators=(source, replace(behind.operators[1], cost=costly), r))
+    decision = decide(learned, Policy(cpu_model="affine"))
+    assert decision.queries["r"].desired == 1.0
+    assert decision.expected.cpu["n1"] == pytest.approx(5.0 + 40.0 + 32.0)
 
 
 # flapping

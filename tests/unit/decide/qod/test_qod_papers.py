@@ -15,7 +15,7 @@ from spillway.model.qod import Decision, Edge, Instance, Node, Observation, Oper
 from spillway.policy import Policy
 
 from tests.support.qod_oracle import Oracle
-from tests.support.qod_worlds import world
+from tests.support.qod_worlds import up_to_date, world
 
 
 def test_algorithm_2_example() -> None:
@@ -130,11 +130,10 @@ def comparable(seeds: range) -> list[tuple[Oracle, Decision, Decision]]:
     found = []
     policy = Policy(qod_tolerance=0.0)
     for seed in seeds:
-        seen = world(seed, calm=True)
-        seen = replace(seen, edges=tuple(replace(e, lag=0.0) for e in seen.edges))
+        seen = up_to_date(world(seed, calm=True))
         oracle = Oracle(seen)
         everything = dict.fromkeys(oracle.operators, 1.0)
-        if any(oracle.current(n) == 0.0 or oracle.cpu(n, everything) == 0.0 for n in oracle.operators):
+        if any(oracle.share(n) == 0.0 or oracle.cpu(n, everything) == 0.0 for n in oracle.operators):
             continue
         literal, mended = decide(seen, policy, paper=True), decide(seen, policy)
         if mended.feasible and not mended.moves and oracle.overfull(dict.fromkeys(oracle.queries, 1.0)):
