@@ -31,7 +31,7 @@ from tests.support.qod_lp import best_by_priority
 from tests.support.qod_oracle import Oracle
 from tests.support.qod_worlds import up_to_date, world
 
-EXACT = Policy(qod_tolerance=0.0)
+EXACT = Policy(qod_tolerance=0.0, qod_headroom=0.0)
 
 
 def small_worlds(count: int) -> dict[str, list[dict[str, float]]]:

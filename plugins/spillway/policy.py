@@ -67,6 +67,9 @@ class Policy:
     qod_stale_cycles: float = _tunable(3.0, 1.0, 100.0, "metrics older than this many cycles decide nothing")
     qod_drain_horizon_s: float = _tunable(30.0, 1.0, 3_600.0, "a backlog is to be gone after this long")
     qod_lag_ignored_s: float = _tunable(0.0, 0.0, 60.0, "lag up to this many seconds of arrivals is the batch in flight")
+    qod_headroom: float = _tunable(
+        0.08, 0.0, 0.5, "share of a node's cores, and of an instance's, that shedding leaves free; floors may use it"
+    )
     qod_tolerance: float = _tunable(0.02, 0.0, 0.5, "a change of accuracy smaller than this is not published")
     qod_raise_limit: float = _tunable(0.1, 0.01, 1.0, "accuracy a query may gain in one cycle")
     qod_raise_cycles: int = _tunable(2, 1, 20, "cycles in a row that must allow a higher accuracy before it is given")

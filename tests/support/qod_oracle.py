@@ -94,9 +94,10 @@ class Oracle:
                 nodes[instance.node] += cores[name]
         return {**{f"node {n}": cpu for n, cpu in nodes.items()}, **{f"core {name}": cpu for name, cpu in cores.items()}}
 
-    def offered(self) -> dict[str, float]:
-        nodes = {f"node {n.name}": self.available(n.name) for n in self.observation.nodes}
-        return {**nodes, **{f"core {name}": ONE_CORE for name in self.operators}}
+    def offered(self, headroom: float = 0.0) -> dict[str, float]:
+        """What may be used; of a node, that share of all its cores stays free."""
+        nodes = {f"node {n.name}": self.available(n.name) - headroom * ONE_CORE * n.cores for n in self.observation.nodes}
+        return {**nodes, **{f"core {name}": (1.0 - headroom) * ONE_CORE for name in self.operators}}
 
     def overfull(self, of_queries: Mapping[str, float]) -> list[str]:
         offered = self.offered()

@@ -25,6 +25,9 @@ class Plan:
     limit: Ints
     """By query: the resource that is used up (see `Uses`), or NOTHING."""
     available: Floats
+    """By node: what floors may use."""
+    usable: Floats
+    """By resource (see `Uses`): what may be used above the floors."""
     load: Load
     floor: Floats
     """By operator."""
@@ -50,8 +53,10 @@ def plan(world: World, policy: Policy) -> Plan:
     most = shed.ceiling(world, floor)
     begun = upward(world, promise.start)
     slope = np.where(begun < floor - ALIKE, np.maximum(load.own, load.extra), load.extra)
-    above = uses(world, load, slope, floor)
-    left = np.concatenate([offered, np.full(len(world.operators), CORE)]) - _used(world, load, floor, promise.start)
+    one_core = (1.0 - policy.qod_headroom) * CORE
+    above = uses(world, load, slope, floor, one_core)
+    usable = np.concatenate([offered - policy.qod_headroom * CORE * world.cores, np.full(len(world.operators), one_core)])
+    left = usable - _used(world, load, floor, promise.start)  # below 0 where floors use the headroom
     capacity = np.maximum(left, 0.0) + above.at(begun, len(left))
     filled = shed.distribute(world, above, capacity, promise.start, most, shed.pace(world, load, slope))
     return Plan(
@@ -59,6 +64,7 @@ def plan(world: World, policy: Policy) -> Plan:
         most=most,
         limit=np.where(promise.limit == NOTHING, filled.limit, promise.limit),
         available=offered,
+        usable=usable,
         load=load,
         floor=floor,
         moves=promise.moves,

@@ -14,7 +14,7 @@ from spillway.decide.qod.world import Floats, Ints, World, matches, total
 class Uses:
     """Row by row: `weight` percent of a core of `resource` per unit of accuracy of `operator`, ordered by resource.
 
-    Resources 0 … nodes−1 are the nodes; nodes + t is the core of an instance of operator t, where one core may not suffice.
+    Resources 0 … nodes−1 are the nodes; nodes + t is the core of an instance of operator t, where that may not suffice.
     """
 
     resource: Ints
@@ -32,11 +32,14 @@ def placed(world: World) -> tuple[Ints, Ints, Ints]:
     return codes // many, codes % many, count
 
 
-def uses(world: World, load: Load, slope: Floats, floor: Floats) -> Uses:
-    """The rows for `slope`, which is `load.own` up to the floors and `load.extra` above them."""
+def uses(world: World, load: Load, slope: Floats, floor: Floats, core: float = CORE) -> Uses:
+    """The rows for `slope`, which is `load.own` up to the floors and `load.extra` above them.
+
+    `core` is what an instance may use of its core.
+    """
     node, operator, count = placed(world)
     most = required(world, load, np.ones(len(floor)), floor)
-    cramped = np.flatnonzero(most > CORE)
+    cramped = np.flatnonzero(most > core)
     rows = [(node, operator, count * slope[operator]), (len(world.nodes) + cramped, cramped, slope[cramped])]
     read = np.flatnonzero(load.read > 0.0)
     if len(read):
@@ -44,7 +47,7 @@ def uses(world: World, load: Load, slope: Floats, floor: Floats) -> Uses:
         edge, at = matches(world.consumer[read], operator[by_operator], len(world.operators))
         edge, at = read[edge], by_operator[at]
         rows.append((node[at], world.producer[edge], count[at] * load.read[edge]))
-        edge = read[most[world.consumer[read]] > CORE]
+        edge = read[most[world.consumer[read]] > core]
         rows.append((len(world.nodes) + world.consumer[edge], world.producer[edge], load.read[edge]))
     resource, of, weight = (np.concatenate(column) for column in zip(*rows, strict=True))
     order = np.argsort(resource, kind="stable")

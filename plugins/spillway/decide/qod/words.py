@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spillway.decide.qod.cpu import on_nodes, required
+from spillway.decide.qod.cpu import CORE, on_nodes, required
 from spillway.decide.qod.damping import Damped
 from spillway.decide.qod.fill import ALIKE, NOTHING
 from spillway.decide.qod.floors import Moved, warming
@@ -48,6 +48,7 @@ class Words:
         query = world.pair_query[pair]
         self.foremost = _last(node[row], query, world.rank[query], len(world.nodes)).tolist()
         self.offered = plan.available.tolist()
+        self.usable = plan.usable.tolist()
         self.limit = plan.limit.tolist()
         self.possible, self.accuracy = plan.possible.tolist(), damped.accuracy.tolist()
         self.floor, self.rank = world.floor.tolist(), world.rank.tolist()
@@ -98,13 +99,16 @@ class Words:
         world = self.world
         if resource == NOTHING:
             return Reason.CPU_BOUND, ""
+        below = query in self.below  # floors may use the headroom
         if resource >= len(world.nodes):
             operator = resource - len(world.nodes)
-            need = cores(self.one_core[operator])
-            return Reason.CORE_BOUND, f": an instance of {world.operators[operator].name} would need {need} and has one core"
+            name, need = world.operators[operator].name, cores(self.one_core[operator])
+            has = "has one core" if below or self.usable[resource] >= CORE else f"may use {cores(self.usable[resource])}"
+            return Reason.CORE_BOUND, f": an instance of {name} would need {need} and {has}"
         heavy = self.heaviest[resource]
+        has = self.offered[resource] if below else max(self.usable[resource], 0.0)
         why = (
-            f": {world.nodes[resource].name} has {cores(self.offered[resource])} for operators that would need "
+            f": {world.nodes[resource].name} has {cores(has)} for operators that would need "
             f"{cores(self.wanted[resource])}, most of it {world.operators[heavy].name}"
         )
         first = self.foremost[resource]

@@ -14,6 +14,9 @@ from tests.support.qod_lp import cores_missing
 from tests.support.qod_oracle import Oracle
 from tests.support.qod_worlds import with_cores, world
 
+WHOLE = Policy(qod_headroom=0.0)
+"""All of a core may be used, which gives round numbers."""
+
 
 def query(
     name: str, *, node: str = "n1", cpu: float = 50.0, done: float = 1.0, priority: int = 1, floor: float = 0.0, count: int = 1,
@@ -43,44 +46,83 @@ def again(observation: Observation, decision: Decision) -> Observation:
 
 def test_equal_priorities_get_equal_cpu_and_the_light_one_is_satisfied() -> None:
     """Algorithm 3 by hand: 20 and 160 on one core; the light one takes its 20, the heavy one the other 80."""
-    decision = decide(seen(query("light", cpu=20.0), query("heavy", cpu=80.0, done=0.5)), Policy())
+    decision = decide(seen(query("light", cpu=20.0), query("heavy", cpu=80.0, done=0.5)), WHOLE)
     assert decision.queries["light"].desired == 1.0
     assert decision.queries["heavy"].desired == pytest.approx(0.5)
 
 
 def test_an_instance_has_one_core_whatever_the_node_has() -> None:
-    decision = decide(seen(query("heavy", cpu=100.0, done=0.4), cores={"n1": 8.0}), Policy())
+    decision = decide(seen(query("heavy", cpu=100.0, done=0.4), cores={"n1": 8.0}), WHOLE)
     assert decision.queries["heavy"].desired == pytest.approx(0.4)
     assert decision.edges[0].code is Reason.CORE_BOUND
     assert decision.edges[0].reason == "keeps 40 %: an instance of heavy would need 250 % of a core and has one core"
 
 
 def test_nothing_is_shed_when_there_is_room() -> None:
-    decision = decide(seen(query("light", cpu=20.0)), Policy())
+    decision = decide(seen(query("light", cpu=20.0)), WHOLE)
     (edge,) = decision.edges
     assert (edge.keep, edge.published, edge.code) == (1.0, False, Reason.NOTHING_TO_SHED)
     assert decision.expected.cpu == {"n1": pytest.approx(20.0)}
 
 
 def test_a_query_without_promise_has_the_defaults_of_a_topology() -> None:
-    decision = decide(seen(replace(query("plain"), priority=None, min_accuracy=None)), Policy())
+    decision = decide(seen(replace(query("plain"), priority=None, min_accuracy=None)), WHOLE)
     assert (decision.queries["plain"].priority, decision.queries["plain"].floor) == (1, 0.0)
 
 
 def test_what_nothing_flows_through_keeps_everything() -> None:
     quiet = seen(query("quiet", cpu=0.0, done=0.0))
     quiet = replace(quiet, edges=tuple(replace(e, out_rate=0.0) for e in quiet.edges))
-    assert decide(quiet, Policy()).keep("to_quiet:quiet") == 1.0
+    assert decide(quiet, WHOLE).keep("to_quiet:quiet") == 1.0
 
 
 def test_a_stalled_query_bets_on_one_core() -> None:
     """Nothing gets through: its floor reserves a whole core; without a floor half a core is half the way."""
-    decision = decide(seen(query("other", cpu=50.0, priority=2), query("stalled", cpu=0.0, done=0.0)), Policy())
+    decision = decide(seen(query("other", cpu=50.0, priority=2), query("stalled", cpu=0.0, done=0.0)), WHOLE)
     assert decision.queries["stalled"].desired == pytest.approx(0.5)
     tight = seen(query("other", cpu=50.0, floor=0.8), query("stalled", cpu=0.0, done=0.0, priority=2, floor=0.1))
-    decision = decide(tight, Policy())
+    decision = decide(tight, WHOLE)
     assert not decision.feasible and decision.infeasible is not None
     assert (decision.infeasible.queries, decision.infeasible.cores_needed) == (("other",), 0.4)
+
+
+# headroom
+
+
+def test_shedding_leaves_headroom_on_the_node_and_on_the_core_of_an_instance() -> None:
+    policy = Policy(qod_headroom=0.1)
+    decision = decide(seen(query("a", cpu=50.0, done=0.5), query("b", cpu=50.0, done=0.5)), policy)
+    assert {name: s.desired for name, s in decision.queries.items()} == pytest.approx({"a": 0.45, "b": 0.45})
+    assert decision.edges[0].reason == (
+        "keeps 45 %: n1 has 90 % of a core for operators that would need 200 % of a core, most of it a"
+    )
+    one = decide(seen(query("heavy", cpu=95.0), cores={"n1": 8.0}), policy)
+    assert one.queries["heavy"].desired == pytest.approx(90.0 / 95.0)
+    assert one.edges[0].reason == "keeps 94.74 %: an instance of heavy would need 95 % of a core and may use 90 % of a core"
+    assert decide(seen(query("light", cpu=89.0)), policy).queries["light"].desired == 1.0
+
+
+def test_the_headroom_of_a_node_is_a_share_of_all_its_cores() -> None:
+    """Others use 100 of 400; 300 are left, of which 40 stay free."""
+    shared = seen(query("q", cpu=100.0, done=0.5, count=3), cores={"n1": 4.0})
+    shared = replace(shared, nodes=(replace(shared.nodes[0], cpu=400.0),))
+    assert decide(shared, Policy(qod_headroom=0.1)).queries["q"].desired == pytest.approx(0.5 * 260.0 / 300.0)
+
+
+def test_floors_may_use_the_headroom() -> None:
+    """Both floors need all of n1: nothing moves, nothing is infeasible, nobody gets more than its floor."""
+    full = seen(
+        query("a", cpu=50.0, done=0.5, floor=0.5),
+        query("b", cpu=50.0, done=0.5, floor=0.5, priority=2),
+        cores={"n1": 1.0, "n2": 1.0},
+    )
+    decision = decide(full, Policy(qod_headroom=0.5))
+    assert decision.feasible and not decision.moves
+    assert {name: s.desired for name, s in decision.queries.items()} == {"a": 0.5, "b": 0.5}
+    beyond = seen(query("a", cpu=50.0, done=0.5, floor=0.6), query("b", cpu=50.0, done=0.5, floor=0.6, priority=2))
+    with_headroom, without = decide(beyond, Policy(qod_headroom=0.5)).infeasible, decide(beyond, WHOLE).infeasible
+    assert with_headroom == without and without is not None and without.cores_needed == pytest.approx(0.2)
+    assert "n1 has 100 % of a core" in decide(beyond, Policy(qod_headroom=0.5)).edges[0].reason
 
 
 # backlog
@@ -89,13 +131,14 @@ def test_a_stalled_query_bets_on_one_core() -> None:
 def test_a_backlog_raises_the_demand() -> None:
     """600 rows that wait, spread over 30 s, make 120 rows per second of 100."""
     full = query("full", cpu=100.0)
-    assert decide(seen(full), Policy()).queries["full"].desired == 1.0
-    assert decide(seen(full, lag=600.0), Policy()).queries["full"].desired == pytest.approx(1.0 / 1.2)
-    assert decide(seen(full, lag=600.0), Policy(qod_drain_horizon_s=60.0)).queries["full"].desired == pytest.approx(1.0 / 1.1)
+    assert decide(seen(full), WHOLE).queries["full"].desired == 1.0
+    assert decide(seen(full, lag=600.0), WHOLE).queries["full"].desired == pytest.approx(1.0 / 1.2)
+    slow = replace(WHOLE, qod_drain_horizon_s=60.0)
+    assert decide(seen(full, lag=600.0), slow).queries["full"].desired == pytest.approx(1.0 / 1.1)
 
 
 def test_the_batch_in_flight_is_no_backlog() -> None:
-    policy = Policy(qod_lag_ignored_s=2.0)
+    policy = Policy(qod_headroom=0.0, qod_lag_ignored_s=2.0)
     assert decide(seen(query("full", cpu=100.0), lag=200.0), policy).queries["full"].desired == 1.0
     assert decide(seen(query("full", cpu=100.0), lag=800.0), policy).queries["full"].desired == pytest.approx(1.0 / 1.2)
 
@@ -103,22 +146,22 @@ def test_the_batch_in_flight_is_no_backlog() -> None:
 def test_the_backlog_of_an_inner_edge_counts_too() -> None:
     inner = chain_observation()
     lagging = replace(inner, edges=(inner.edges[0], replace(inner.edges[1], lag=3000.0)))
-    assert decide(lagging, Policy()).queries["bill"].desired < decide(inner, Policy()).queries["bill"].desired
+    assert decide(lagging, WHOLE).queries["bill"].desired < decide(inner, WHOLE).queries["bill"].desired
 
 
 def test_an_unknown_lag_lets_a_keep_fall_but_not_rise() -> None:
     heavy = seen(query("heavy", cpu=100.0, done=0.5), lag=None)
-    lowered = decide(heavy, Policy())
+    lowered = decide(heavy, WHOLE)
     assert lowered.missing == ("edges.to_heavy:heavy.lag",)
     assert lowered.keep("to_heavy:heavy") == pytest.approx(0.5)
     light = replace(seen(query("heavy", cpu=20.0, done=0.5), lag=None), previous=lowered.remember)
     for _ in range(4):
-        decision = decide(light, Policy())
+        decision = decide(light, WHOLE)
         light = again(light, decision)
         assert decision.keep("to_heavy:heavy") == pytest.approx(0.5)
     assert decision.edges[0].code is Reason.LAG_UNKNOWN
     known = replace(light, edges=tuple(replace(e, lag=0.0) for e in light.edges))
-    assert decide(known, Policy()).keep("to_heavy:heavy") == pytest.approx(0.6)
+    assert decide(known, WHOLE).keep("to_heavy:heavy") == pytest.approx(0.6)
 
 
 def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
@@ -128,7 +171,7 @@ def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
     observation = seen(q, r)
     into_q, into_r = observation.edges
     observation = replace(observation, edges=(into_q, replace(into_r, out_rate=40.0)))
-    assert {name: s.desired for name, s in decide(observation, Policy()).queries.items()} == {"q": 1.0, "r": 1.0}
+    assert {name: s.desired for name, s in decide(observation, WHOLE).queries.items()} == {"q": 1.0, "r": 1.0}
     source = Operator(name="source", instances=(Instance(node="n1", in_rate=200.0, cpu=10.0),))
     behind = replace(
         observation,
@@ -139,10 +182,10 @@ def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
             observation.edges[1],
         ),
     )
-    assert {name: s.desired for name, s in decide(behind, Policy()).queries.items()} == {"q": 1.0, "r": 1.0}
+    assert {name: s.desired for name, s in decide(behind, WHOLE).queries.items()} == {"q": 1.0, "r": 1.0}
     costly = Cost(fixed=0.0, per_arrived=0.0, per_kept=0.4)
     learned = replace(behind, operators=(source, replace(behind.operators[1], cost=costly), r))
-    decision = decide(learned, Policy(cpu_model="affine"))
+    decision = decide(learned, Policy(qod_headroom=0.0, cpu_model="affine"))
     assert decision.queries["r"].desired == 1.0
     assert decision.expected.cpu["n1"] == pytest.approx(5.0 + 40.0 + 32.0)
 
@@ -152,10 +195,10 @@ def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
 
 def test_lowering_is_immediate_raising_waits_and_goes_in_steps() -> None:
     rush, calm = seen(query("q", cpu=100.0, done=0.5)), seen(query("q", cpu=50.0))
-    decision = decide(rush, Policy())
+    decision = decide(rush, WHOLE)
     keeps, codes = [decision.keep("to_q:q")], [decision.edges[0].code]
     for _ in range(7):
-        decision = decide(again(calm, decision), Policy())
+        decision = decide(again(calm, decision), WHOLE)
         keeps.append(decision.keep("to_q:q"))
         codes.append(decision.edges[0].code)
     assert keeps == pytest.approx([0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.0])
@@ -165,16 +208,16 @@ def test_lowering_is_immediate_raising_waits_and_goes_in_steps() -> None:
 
 def test_the_count_starts_anew_when_more_is_no_longer_possible() -> None:
     rush, calm = seen(query("q", cpu=100.0, done=0.5)), seen(query("q", cpu=50.0))
-    decision = decide(rush, Policy())
+    decision = decide(rush, WHOLE)
     for observation in (calm, rush, calm):
-        decision = decide(again(observation, decision), Policy())
+        decision = decide(again(observation, decision), WHOLE)
         assert decision.keep("to_q:q") == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("done", "published"), [(0.485, False), (0.515, False), (0.47, True)])
 def test_small_changes_are_not_published(done: float, published: bool) -> None:
     before = Previous(keeps={"to_q:q": 0.5})
-    decision = decide(replace(seen(query("q", cpu=100.0, done=done)), previous=before), Policy())
+    decision = decide(replace(seen(query("q", cpu=100.0, done=done)), previous=before), WHOLE)
     assert decision.edges[0].published is published
     assert decision.keep("to_q:q") == pytest.approx(done if published else 0.5)
     assert (decision.edges[0].code is Reason.WITHIN_TOLERANCE) is not published
@@ -182,20 +225,20 @@ def test_small_changes_are_not_published(done: float, published: bool) -> None:
 
 def test_the_last_bit_to_everything_is_made() -> None:
     calm = replace(seen(query("q", cpu=50.0)), previous=Previous(keeps={"to_q:q": 0.99}))
-    first = decide(calm, Policy())
+    first = decide(calm, WHOLE)
     assert (first.keep("to_q:q"), first.edges[0].code) == (0.99, Reason.RAISE_WAITS)
-    assert decide(again(calm, first), Policy()).keep("to_q:q") == 1.0
+    assert decide(again(calm, first), WHOLE).keep("to_q:q") == 1.0
 
 
 def test_a_floor_is_not_waited_for() -> None:
     calm = replace(seen(query("q", cpu=50.0, floor=0.6)), previous=Previous(keeps={"to_q:q": 0.1}))
-    assert decide(calm, Policy()).keep("to_q:q") == pytest.approx(0.6)
+    assert decide(calm, WHOLE).keep("to_q:q") == pytest.approx(0.6)
 
 
 def test_the_keep_in_force_counts_when_nothing_is_remembered() -> None:
     calm = seen(query("q", cpu=50.0))
     calm = replace(calm, edges=tuple(replace(e, keep=0.4) for e in calm.edges))
-    decision = decide(calm, Policy())
+    decision = decide(calm, WHOLE)
     assert (decision.keep("to_q:q"), decision.remember.raise_ready) == (0.4, {"q": 1})
 
 
@@ -204,13 +247,13 @@ def test_the_keep_in_force_counts_when_nothing_is_remembered() -> None:
 
 def test_stale_metrics_hold_the_last_decision() -> None:
     old = replace(seen(query("q", cpu=100.0, done=0.5)), previous=Previous(keeps={"to_q:q": 0.8}), age_s=46.0, cycle_s=15.0)
-    decision = decide(old, Policy())
+    decision = decide(old, WHOLE)
     assert decision.held == "METRICS_STALE"
     (edge,) = decision.edges
     assert (edge.keep, edge.published, edge.code) == (0.8, False, Reason.METRICS_STALE)
     assert edge.reason == "METRICS_STALE: metrics are 46 s old, more than 3 cycles of 15 s, so the last keep of 0.8 stays"
     assert decision.remember.keeps == {"to_q:q": 0.8}
-    assert decide(replace(old, age_s=45.0), Policy()).held is None
+    assert decide(replace(old, age_s=45.0), WHOLE).held is None
     assert decide(replace(old, age_s=46.0, cycle_s=None), Policy(qod_cycle_s=16.0)).held is None
 
 
@@ -225,7 +268,7 @@ def test_a_missing_metric_holds_its_pipeline_and_no_other(field: str, change: di
     holed = seen(query("q", cpu=100.0, done=0.5), query("other", node="n2", cpu=100.0, done=0.5), cores={"n1": 1.0, "n2": 1.0})
     q, other = holed.operators
     holed = replace(holed, operators=(replace(q, instances=(replace(q.instances[0], **change),)), other))
-    decision = decide(holed, Policy())
+    decision = decide(holed, WHOLE)
     assert decision.missing == (field,)
     assert decision.held is None
     assert [(e.keep, e.code) for e in decision.edges] == [(1.0, Reason.METRICS_STALE), (pytest.approx(0.5), Reason.CPU_BOUND)]
@@ -238,7 +281,7 @@ def test_a_gap_at_the_end_of_a_pipeline_holds_its_sources_too() -> None:
     blind = replace(bill, instances=(replace(bill.instances[0], in_rate=None),))
     other = seen(query("other", node="n1", cpu=5.0))
     holed = replace(chain, operators=(union, blind, *other.operators), edges=(*chain.edges, *other.edges))
-    decision = decide(holed, Policy())
+    decision = decide(holed, WHOLE)
     assert [e.code is Reason.METRICS_STALE for e in decision.edges] == [True, True, False]
 
 
@@ -247,7 +290,7 @@ def test_everything_missing_holds_everything() -> None:
         {"nodes": [{"name": "n1", "cores": 1}], "operators": [{"name": "q", "instances": [{"node": "n1"}]}],
          "edges": [{"topic": "t", "to": "q", "keep": 0.3}]}
     )  # fmt: skip
-    decision = decide(empty, Policy())
+    decision = decide(empty, WHOLE)
     assert decision.held == "METRICS_STALE"
     assert decision.keep("t:q") == 0.3
     assert set(decision.missing) == {
@@ -263,18 +306,18 @@ def test_the_cpu_of_a_held_neighbour_is_not_given_away() -> None:
     holed = seen(query("q", cpu=60.0), query("other", cpu=40.0, done=0.5))
     q, other = holed.operators
     holed = replace(holed, operators=(replace(q, instances=(replace(q.instances[0], in_rate=None),)), other))
-    assert decide(holed, Policy()).queries["other"].desired == pytest.approx(0.5)
+    assert decide(holed, WHOLE).queries["other"].desired == pytest.approx(0.5)
 
 
 def test_an_operator_without_instances_is_missing() -> None:
     gone = seen(query("q"), query("other", cpu=20.0))
-    decision = decide(replace(gone, operators=(replace(gone.operators[0], instances=()), gone.operators[1])), Policy())
+    decision = decide(replace(gone, operators=(replace(gone.operators[0], instances=()), gone.operators[1])), WHOLE)
     assert decision.missing == ("operators.q.instances",)
     assert decision.edges[0].code is Reason.METRICS_STALE
 
 
 def test_an_empty_world_is_decided() -> None:
-    decision = decide(Observation(nodes=(), operators=(), edges=()), Policy())
+    decision = decide(Observation(nodes=(), operators=(), edges=()), WHOLE)
     assert (decision.feasible, decision.edges, decision.held) == (True, (), None)
 
 
@@ -289,34 +332,34 @@ def test_a_node_that_warms_up_runs_at_its_floors() -> None:
         query("far", node="n2", cpu=20.0, floor=0.3),
         cores={"n1": 4.0, "n2": 1.0},
     )
-    decision = decide(observation, Policy())
+    decision = decide(observation, WHOLE)
     assert {name: state.desired for name, state in decision.queries.items()} == {"new": 0.4, "old": 0.3, "far": 1.0}
     assert decision.edges[1].code is Reason.WARMING
     assert decision.edges[1].reason == "keeps 30 %, the least old is promised, while n1 warms up"
-    assert decide(observation, Policy(), paper=True).queries["old"].desired == 0.3
+    assert decide(observation, WHOLE, paper=True).queries["old"].desired == 0.3
 
 
 def test_a_new_instance_may_be_without_metrics() -> None:
     observation = seen(query("new", cpu=10.0, floor=0.4, warming=True))
     blank = Instance(node="n1", in_rate=None, cpu=None, warming=True)
-    decision = decide(replace(observation, operators=(replace(observation.operators[0], instances=(blank,)),)), Policy())
+    decision = decide(replace(observation, operators=(replace(observation.operators[0], instances=(blank,)),)), WHOLE)
     assert (decision.missing, decision.queries["new"].desired) == ((), 0.4)
 
 
 def test_what_warms_up_is_not_taken_for_overloaded() -> None:
     """It does a tenth of its rows with half a core; taken at its word, its floor of 0.8 would need four cores."""
-    alone = decide(seen(query("new", cpu=50.0, done=0.1, floor=0.8, warming=True)), Policy())
+    alone = decide(seen(query("new", cpu=50.0, done=0.1, floor=0.8, warming=True)), WHOLE)
     assert alone.feasible and alone.queries["new"].desired == 0.8
     beside = seen(
         query("new", cpu=50.0, done=0.1, floor=0.8, warming=True),
         query("hopeless", node="n2", cpu=100.0, done=0.5, floor=0.8),
         cores={"n1": 1.0, "n2": 1.0},
     )
-    assert (infeasible := decide(beside, Policy()).infeasible) is not None
+    assert (infeasible := decide(beside, WHOLE).infeasible) is not None
     assert (infeasible.queries, infeasible.cores_needed) == (("hopeless",), 0.6)
     pair = seen(query("new", cpu=50.0, done=0.1, floor=0.8), cores={"n1": 1.0, "n2": 1.0})
     old, new = Instance(node="n1", in_rate=45.0, cpu=30.0), Instance(node="n2", in_rate=5.0, cpu=50.0, warming=True)
-    decision = decide(replace(pair, operators=(replace(pair.operators[0], instances=(old, new)),)), Policy())
+    decision = decide(replace(pair, operators=(replace(pair.operators[0], instances=(old, new)),)), WHOLE)
     assert decision.feasible and not decision.moves
     assert decision.expected.cpu["n1"] == pytest.approx(20.0 + 0.8 * 30.0 / 0.9)
 
@@ -324,12 +367,10 @@ def test_what_warms_up_is_not_taken_for_overloaded() -> None:
 def test_nothing_is_moved_off_or_onto_a_warming_node() -> None:
     tight = [query("a", cpu=60.0, floor=1.0), query("b", cpu=60.0, floor=1.0)]
     two = {"n1": 1.0, "n2": 4.0}
-    assert decide(seen(*tight, query("c", node="n2", cpu=5.0), cores=two), Policy()).moves
-    onto = decide(seen(*tight, query("c", node="n2", cpu=5.0, warming=True), cores=two), Policy())
+    assert decide(seen(*tight, query("c", node="n2", cpu=5.0), cores=two), WHOLE).moves
+    onto = decide(seen(*tight, query("c", node="n2", cpu=5.0, warming=True), cores=two), WHOLE)
     assert not onto.moves and not onto.feasible
-    off = decide(
-        seen(tight[0], replace(tight[1], instances=(replace(tight[1].instances[0], warming=True),)), cores=two), Policy()
-    )
+    off = decide(seen(tight[0], replace(tight[1], instances=(replace(tight[1].instances[0], warming=True),)), cores=two), WHOLE)
     assert not off.moves and off.feasible
 
 
@@ -344,7 +385,7 @@ def test_the_lower_priority_moves_to_the_node_with_the_most_room() -> None:
         query("smaller", node="n3", cpu=20.0),
         cores={"n1": 1.0, "n2": 2.0, "n3": 2.0},
     )
-    decision = decide(observation, Policy())
+    decision = decide(observation, WHOLE)
     (move,) = decision.moves
     assert (move.operator, move.instance, move.source, move.target) == ("low", 0, "n1", "n3")
     assert move.reason == (
@@ -360,10 +401,10 @@ def test_what_a_move_releases_is_not_handed_out_before_it_is_seen() -> None:
         query("low", cpu=50.0, priority=1, floor=1.0),
         cores={"n1": 1.0, "n2": 1.0},
     )
-    decision = decide(observation, Policy())
+    decision = decide(observation, WHOLE)
     assert [m.operator for m in decision.moves] == ["low"]
     assert decision.queries["high"].desired == pytest.approx(0.55)
-    literal = decide(observation, Policy(), paper=True)
+    literal = decide(observation, WHOLE, paper=True)
     assert [m.operator for m in literal.moves] == ["low"]
     assert literal.queries["high"].desired == pytest.approx(1.0)
 
@@ -377,7 +418,7 @@ def test_what_is_infeasible_here_does_not_cost_a_floor_there() -> None:
         query("fourth", node="n3", cpu=80.0, priority=1, floor=1.0),
         cores={"n1": 1.0, "n2": 0.7, "n3": 1.0},
     )
-    decision = decide(observation, Policy())
+    decision = decide(observation, WHOLE)
     assert [(m.operator, m.target) for m in decision.moves] == [("low", "n2")]
     assert decision.infeasible is not None and decision.infeasible.queries == ("fourth",)
     assert {name: round(state.desired, 6) for name, state in decision.queries.items()} == {
@@ -394,7 +435,7 @@ def test_infeasible_floors_are_honoured_from_the_top() -> None:
         query("high", cpu=40.0, done=0.5, priority=3, floor=0.9),
         query("middle", cpu=30.0, done=0.5, priority=2, floor=0.4),
     )
-    decision = decide(observation, Policy())
+    decision = decide(observation, WHOLE)
     assert not decision.feasible and decision.infeasible is not None
     assert decision.infeasible.queries == ("low",)
     assert decision.infeasible.cores_needed == pytest.approx((0.9 * 80 + 0.4 * 60 + 60 - 100) / 100)
@@ -411,7 +452,7 @@ def test_infeasible_floors_are_honoured_from_the_top() -> None:
 
 
 def test_a_floor_beyond_one_core_per_instance_needs_more_instances() -> None:
-    decision = decide(seen(query("heavy", cpu=100.0, done=0.5, floor=0.8), cores={"n1": 8.0}), Policy())
+    decision = decide(seen(query("heavy", cpu=100.0, done=0.5, floor=0.8), cores={"n1": 8.0}), WHOLE)
     assert decision.infeasible is not None
     assert (decision.infeasible.cores_needed, decision.infeasible.at) == (0.6, {})
     assert decision.queries["heavy"].desired == pytest.approx(0.5)
@@ -422,12 +463,12 @@ def test_the_addition_of_cores_fixes_it_and_is_the_smallest() -> None:
     found = exact = 0
     for seed in range(300):
         observation = world(seed)
-        decision = decide(observation, Policy())
+        decision = decide(observation, WHOLE)
         if decision.infeasible is None or sum(decision.infeasible.at.values()) < decision.infeasible.cores_needed - 1e-9:
             continue
         found += 1
         more = dict(decision.infeasible.at)
-        assert decide(with_cores(observation, more), Policy()).feasible, seed
+        assert decide(with_cores(observation, more), WHOLE).feasible, seed
         least = cores_missing(Oracle(observation))
         assert least <= decision.infeasible.cores_needed + 1e-5, seed
         exact += least >= decision.infeasible.cores_needed - 1e-4
@@ -437,7 +478,7 @@ def test_the_addition_of_cores_fixes_it_and_is_the_smallest() -> None:
 def test_feasible_means_that_some_placement_holds_all_floors() -> None:
     for seed in range(120):
         observation = world(seed)
-        if decide(observation, Policy()).feasible:
+        if decide(observation, WHOLE).feasible:
             assert cores_missing(Oracle(observation)) < 1e-6, seed
 
 
@@ -458,7 +499,7 @@ def test_an_edge_says_what_it_keeps_of_what_arrives() -> None:
             Edge(producer="union", topic=None, consumer="light", out_rate=100.0),
         ),
     )
-    decision = decide(observation, Policy())
+    decision = decide(observation, WHOLE)
     assert [e.reason for e in decision.edges] == [
         "keeps everything: there is CPU for all of it",
         "keeps 50 %: n1 has 100 % of a core for operators that would need 150 % of a core, most of it heavy; priority 1 gives "
@@ -467,7 +508,7 @@ def test_an_edge_says_what_it_keeps_of_what_arrives() -> None:
     ]
     crowded = replace(observation, operators=(replace(observation.operators[0], instances=(
         Instance(node="n1", in_rate=50.0, cpu=60.0),)), *observation.operators[1:]))  # fmt: skip
-    edges = {e.name: e for e in decide(crowded, Policy()).edges}
+    edges = {e.name: e for e in decide(crowded, WHOLE).edges}
     assert edges["union:light"].code is Reason.SHED_EARLIER
     assert edges["union:light"].reason == "hands on all that arrives: what has to go is dropped earlier"
     assert edges["union:heavy"].code is Reason.AT_FLOOR

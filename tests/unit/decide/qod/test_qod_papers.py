@@ -17,6 +17,9 @@ from spillway.policy import Policy
 from tests.support.qod_oracle import Oracle
 from tests.support.qod_worlds import up_to_date, world
 
+WHOLE = Policy(qod_headroom=0.0)
+"""All of a core may be used, which gives round numbers."""
+
 
 def test_algorithm_2_example() -> None:
     """Thesis 3.5.1: everything of the candidate set except (40 %, 3) is moved, which releases exactly 40 %."""
@@ -58,9 +61,9 @@ def test_figure_3_3() -> None:
 
 def test_the_interchange_example_by_hand() -> None:
     """min_required 24 and 37.5 of 95; the union needs 48 and the bill 75 for everything: 95/123 for both."""
-    decision = decide(chain_observation(), Policy())
+    decision = decide(chain_observation(), WHOLE)
     assert decision.queries["bill"].desired == pytest.approx(95.0 / 123.0)
-    literal = decide(chain_observation(), Policy(), paper=True)
+    literal = decide(chain_observation(), WHOLE, paper=True)
     assert literal.queries["bill"].desired == pytest.approx(0.5 + (2 / 3) * 16.75 / 50.0)
 
 
@@ -98,7 +101,7 @@ def taxi(load: float, *, priorities: tuple[int, int], floors: tuple[float, float
 
 @pytest.mark.parametrize("paper", [False, True])
 def test_scenario_1_equal_priorities_shed_together(paper: bool) -> None:
-    decision = decide(taxi(3.0, priorities=(1, 1), floors=(0.4, 0.6), second_node=False), Policy(), paper=paper)
+    decision = decide(taxi(3.0, priorities=(1, 1), floors=(0.4, 0.6), second_node=False), WHOLE, paper=paper)
     one, two = decision.queries["TDSnk1"], decision.queries["TDSnk2"]
     assert 0.4 < one.desired < 1.0 and 0.6 < two.desired < 1.0
     assert decision.feasible and not decision.moves
@@ -107,9 +110,9 @@ def test_scenario_1_equal_priorities_shed_together(paper: bool) -> None:
 @pytest.mark.parametrize("paper", [False, True])
 def test_scenario_1_the_instances_of_the_light_sink_move_one_by_one(paper: bool) -> None:
     """(C) and (D) of the thesis: the first, then also the second instance of TDSnk1, because that releases least."""
-    first = decide(taxi(4.0, priorities=(1, 1), floors=(0.4, 0.6), second_node=True), Policy(), paper=paper)
+    first = decide(taxi(4.0, priorities=(1, 1), floors=(0.4, 0.6), second_node=True), WHOLE, paper=paper)
     assert [(m.operator, m.source, m.target) for m in first.moves] == [("TDSnk1", "TM1", "TM2")]
-    later = decide(taxi(4.6, priorities=(1, 1), floors=(0.4, 0.6), second_node=True), Policy(), paper=paper)
+    later = decide(taxi(4.6, priorities=(1, 1), floors=(0.4, 0.6), second_node=True), WHOLE, paper=paper)
     assert [(m.operator, m.source, m.target) for m in later.moves] == [("TDSnk1", "TM1", "TM2")] * 2
     assert {m.instance for m in later.moves} == {0, 1}
     assert first.feasible and later.feasible
@@ -117,10 +120,10 @@ def test_scenario_1_the_instances_of_the_light_sink_move_one_by_one(paper: bool)
 
 @pytest.mark.parametrize("paper", [False, True])
 def test_scenario_2_different_priorities_shed_in_order(paper: bool) -> None:
-    rush = decide(taxi(2.5, priorities=(1, 2), floors=(0.1, 0.1), second_node=False), Policy(), paper=paper)
+    rush = decide(taxi(2.5, priorities=(1, 2), floors=(0.1, 0.1), second_node=False), WHOLE, paper=paper)
     assert rush.queries["TDSnk2"].desired == pytest.approx(1.0)
     assert rush.queries["TDSnk1"].desired == pytest.approx(0.3)
-    storm = decide(taxi(3.5, priorities=(1, 2), floors=(0.1, 0.1), second_node=False), Policy(), paper=paper)
+    storm = decide(taxi(3.5, priorities=(1, 2), floors=(0.1, 0.1), second_node=False), WHOLE, paper=paper)
     assert storm.queries["TDSnk1"].desired == pytest.approx(0.1)
     assert 0.1 < storm.queries["TDSnk2"].desired < 1.0
 
@@ -128,7 +131,7 @@ def test_scenario_2_different_priorities_shed_in_order(paper: bool) -> None:
 def comparable(seeds: range) -> list[tuple[Oracle, Decision, Decision]]:
     """Worlds that shed, where the literal cycle stays within what there is and bets on nothing; its decision and ours."""
     found = []
-    policy = Policy(qod_tolerance=0.0)
+    policy = Policy(qod_headroom=0.0, qod_tolerance=0.0)
     for seed in seeds:
         seen = up_to_date(world(seed, calm=True))
         oracle = Oracle(seen)
@@ -178,14 +181,14 @@ def test_the_node_with_the_largest_slack_is_shared_first() -> None:
         operators=(Operator(name="both", instances=on("n1", "n2")), Operator(name="other", instances=on("n2"))),
         edges=tuple(Edge(producer=None, topic=f"to_{q}", consumer=q, out_rate=100.0, lag=0.0) for q in ("both", "other")),
     )
-    decision = decide(observation, Policy(), paper=True)
+    decision = decide(observation, WHOLE, paper=True)
     assert decision.queries["both"].desired == pytest.approx(0.4)
     assert decision.queries["other"].desired == pytest.approx(1.0)
 
 
 def test_paper_has_no_backlog_no_damping_and_no_limit_on_raising() -> None:
     seen = chain_observation()
-    base = decide(seen, Policy(), paper=True)
+    base = decide(seen, WHOLE, paper=True)
     waiting = replace(seen, edges=tuple(replace(e, lag=1e6, keep=0.1) for e in seen.edges))
-    assert json.loads(decide(waiting, Policy(), paper=True).to_json())["queries"] == json.loads(base.to_json())["queries"]
-    assert decide(waiting, Policy()).queries["bill"].desired != base.queries["bill"].desired
+    assert json.loads(decide(waiting, WHOLE, paper=True).to_json())["queries"] == json.loads(base.to_json())["queries"]
+    assert decide(waiting, WHOLE).queries["bill"].desired != base.queries["bill"].desired

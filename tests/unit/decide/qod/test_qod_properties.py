@@ -14,7 +14,7 @@ from tests.support.qod_oracle import Oracle
 from tests.support.qod_worlds import with_cores, world
 
 WORLDS = {"proportional": 1_500, "affine": 600}
-EXACT = Policy(qod_tolerance=0.0)
+EXACT = Policy(qod_headroom=0.0, qod_tolerance=0.0)
 Case = tuple[int, Observation, Decision, Oracle]
 
 
@@ -74,6 +74,27 @@ def test_no_node_and_no_core_is_asked_for_more_than_it_has(decided: list[Case]) 
             by_floors_alone = set(oracle.overfull(oracle.floors()))
             assert bool(by_floors_alone) == bool(decision.moves), seed
             assert set(oracle.overfull(possible(decision))) == by_floors_alone, seed
+
+
+@pytest.mark.parametrize("cpu_model", ["proportional", "affine"])
+def test_headroom_is_left_by_all_but_floors(cpu_model: str) -> None:
+    """Of every node and of an instance's core; and floors, moves and missing cores are the same as without."""
+    tight = 0
+    for seed in range(400):
+        seen, headroom = world(seed, cost=cpu_model == "affine"), random.Random(seed).choice([0.08, 0.3, 0.5])
+        policy = replace(EXACT, cpu_model=cpu_model, qod_headroom=headroom)
+        decision, without = decide(seen, policy), decide(seen, replace(policy, qod_headroom=0.0))
+        oracle = Oracle(seen, affine=cpu_model == "affine")
+        got = possible(decision)
+        start = {q: min(floor, got[q]) for q, floor in oracle.floors().items()}
+        at_floors, offered = oracle.used(start), oracle.offered(headroom)
+        for resource, cpu in oracle.used(got).items():
+            assert cpu <= max(offered[resource], at_floors[resource]) + 1e-6, (seed, resource)
+            tight += at_floors[resource] > offered[resource] > 0.0
+        assert (decision.feasible, decision.infeasible, decision.moves) == (without.feasible, without.infeasible, without.moves)
+        if decision.feasible:
+            assert all(got[q] >= floor - 1e-9 for q, floor in oracle.floors().items()), seed
+    assert tight > 50
 
 
 def test_lower_priorities_give_way(decided: list[Case]) -> None:
