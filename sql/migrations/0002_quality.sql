@@ -92,6 +92,9 @@ create table spillway.decision (
     unique (pipeline, interval_end, interval_start, kind, origin, replay, policy)
 );
 create index decision_recent on spillway.decision (origin, interval_end desc);
+create index decision_observation on spillway.decision (observation);   -- whoever deletes an observation looks for its decisions
+
+create index setting_history_recent on spillway.setting_history (pipeline, edge, issued_at desc, decision_id desc);
 
 create table spillway.gate_result (
     id          bigint generated always as identity primary key,
@@ -121,6 +124,7 @@ create table spillway.reschedule (
     changed_at  timestamptz not null default now(),
     foreign key (pipeline, application) references spillway.application on delete cascade
 );
+create index reschedule_decision on spillway.reschedule (decision);
 create unique index reschedule_one_at_a_time on spillway.reschedule ((true)) where state in ('requested', 'moving', 'warming');
 
 -- ---- retention: as before, and what was decided before that day ---------------------------------------------------
