@@ -79,7 +79,7 @@ class Oracle:
     def available(self, node: str) -> float:
         found = next(n for n in self.observation.nodes if n.name == node)
         ours = sum(i.cpu or 0.0 for o in self.operators.values() for i in o.instances if i.node == node)
-        return ONE_CORE * found.cores - max((found.cpu or 0.0) - ours, 0.0)
+        return ONE_CORE * found.cores - max(min(found.cpu or 0.0, ONE_CORE * found.cores) - ours, 0.0)
 
     def used(self, of_queries: Mapping[str, float]) -> dict[str, float]:
         """Of every node, and of the core of one instance of every operator."""

@@ -121,7 +121,9 @@ def available(world: World) -> Floats:
     [95.0]
     """
     ours = total(world.node_of, np.nan_to_num(world.cpu), len(world.nodes))
-    return CORE * world.cores - np.maximum(np.nan_to_num(world.node_cpu) - ours, 0.0)
+    whole = CORE * world.cores
+    used = np.minimum(np.nan_to_num(world.node_cpu), whole)  # a measurement may say a little more
+    return whole - np.maximum(used - ours, 0.0)
 
 
 def on_nodes(world: World, of_operator: Floats) -> Floats:

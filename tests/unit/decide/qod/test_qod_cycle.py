@@ -58,6 +58,14 @@ def test_an_instance_has_one_core_whatever_the_node_has() -> None:
     assert decision.edges[0].reason == "keeps 40 %: an instance of heavy would need 250 % of a core and has one core"
 
 
+@pytest.mark.parametrize(("node", "own", "floor"), [(104.0, 98.0, 0.0), (103.0, 1.0, 0.5)])
+def test_a_node_that_is_measured_above_its_cores_is_full_and_no_more(node: float, own: float, floor: float) -> None:
+    observation = seen(query("q", cpu=own, floor=floor))
+    decision = decide(replace(observation, nodes=(replace(observation.nodes[0], cpu=node),)), WHOLE)
+    assert (decision.feasible, decision.queries["q"].desired) == (True, 1.0)
+    assert decision.expected.cpu == {"n1": pytest.approx(100.0)}
+
+
 def test_nothing_is_shed_when_there_is_room() -> None:
     decision = decide(seen(query("light", cpu=20.0)), WHOLE)
     (edge,) = decision.edges
