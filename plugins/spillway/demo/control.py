@@ -1,9 +1,14 @@
-"""What the controller made of a rush, in the terms in which it is promised. Pure."""
+"""What the controller made of a rush, in the terms in which it is promised. Pure.
+
+The limit of 2 s of traffic is for what the planning of a batch leaves behind. What the batch takes waits in Kafka as well, until
+it commits; but that lasts as long as a batch may take (`batch_target`), whatever the controller does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from spillway.demo.course import (
     SAME,
@@ -18,6 +23,7 @@ from spillway.demo.course import (
     lags,
     least,
     over,
+    waiting,
     whole_again_s,
     worst,
 )
@@ -31,10 +37,12 @@ LAG_LIMIT_S, CYCLES_LAGGING, CYCLES_TO_RECOVER = 2.0, 3, 5
 class Controlled:
     cycle_s: float
     lagging_s: float
-    """From the first lag of more than 2 s of traffic during the rush to the end of the last; infinite: it did not end."""
+    """From the first lag of more than 2 s of traffic in the rush to the end of the last, on any edge; infinite: no end."""
     lag_peak_s: float
     lag_after_s: float
-    """The largest lag of the rush after that."""
+    """The largest lag of the rush after that; infinite: it was over by then."""
+    waiting_after_s: float
+    """The same of all that waited, with the rows a batch took."""
     floors: Mapping[str, float]
     priorities: Mapping[str, int]
     least: Mapping[str, float]
@@ -68,19 +76,21 @@ class Controlled:
 def controlled(
     pipeline: Pipeline, scenario: Scenario, within: Rush, batches: Sequence[Batch], settings: Sequence[Set], cycle_s: float
 ) -> Controlled:
-    behind = lags(batches, scenario)
-    episodes = over(behind, LAG_LIMIT_S, within)
+    behind = lags(pipeline, batches, scenario)
+    episodes = over(behind, LAG_LIMIT_S, within, cycle_s)
     steps = accuracy(pipeline, batches)
     queries = {q.name: q.query for q in pipeline.queries() if q.query}
     priorities = {q: promise.priority for q, promise in queries.items()}
-    calm_s = episodes[-1].to_s if episodes else within.begins_s
+    calm_s = max((e.to_s for e in episodes), default=within.begins_s)
+    calmed = calm_s < within.ends_s
     shed = [b for b in batches if b.keep < 1.0 - SAME]
     waited = batches_until(settings, batches)
     return Controlled(
         cycle_s=cycle_s,
         lagging_s=calm_s - episodes[0].from_s if episodes else 0.0,
         lag_peak_s=worst(behind, within.begins_s, within.ends_s),
-        lag_after_s=worst(behind, calm_s, within.ends_s),
+        lag_after_s=worst(behind, calm_s, within.ends_s) if calmed else inf,
+        waiting_after_s=worst(waiting(pipeline, batches, scenario), calm_s, within.ends_s) if calmed else inf,
         floors={q: promise.min_accuracy for q, promise in queries.items()},
         priorities=priorities,
         least=least(steps),

@@ -1,7 +1,7 @@
 """How a run went: how long it lagged, whose accuracy fell when, when all was whole again. Pure.
 
 Times are seconds since the scenario began. The lag of an edge is what the planning of a batch left behind in its topic, in
-seconds of what the injector sent at that moment.
+seconds of what arrives there at that moment. Kafka's own lag also has the rows that the batch took, until it commits: `waiting`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from math import ceil, inf
 
 from spillway.inject.profiles import Profile
 from spillway.inject.scenario import Scenario, TopicLoad
-from spillway.model.topology import Pipeline
+from spillway.model.topology import Edge, Pipeline
 from spillway.store.promises import accuracies
 
+Lags = Mapping[str, Sequence[tuple[float, float]]]
+"""By edge, (time, seconds of traffic)."""
 STEP_S = 0.5
 NOTICEABLE = 1.05
 """A rate this much above the one at the beginning belongs to the rush."""
@@ -60,7 +62,7 @@ class Rush:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """An episode in which an edge lagged more than it should."""
+    """An episode in which an edge lagged more than it should, or was not seen."""
 
     edge: str
     from_s: float
@@ -103,7 +105,7 @@ def peak(load: TopicLoad, duration_s: float) -> float:
 
 def rush(scenario: Scenario) -> Rush:
     """The part of a scenario in which more is sent than at its beginning."""
-    times = [STEP_S * n for n in range(int(scenario.duration_s / STEP_S))]
+    times = _times(scenario)
     rates = [offered(scenario, t) for t in times]
     busy = [t for t, rate in zip(times, rates, strict=True) if rate > NOTICEABLE * rates[0]]
     if not busy:
@@ -111,38 +113,67 @@ def rush(scenario: Scenario) -> Rush:
     return Rush(begins_s=busy[0], ends_s=busy[-1] + STEP_S, peak=max(rates))
 
 
-def lags(batches: Iterable[Batch], scenario: Scenario) -> dict[str, list[tuple[float, float]]]:
-    """By edge, (time, seconds of traffic) at the planning of every batch."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def _times(scenario: Scenario) -> list[float]:
+    return [STEP_S * n for n in range(int(scenario.duration_s / STEP_S))]
+
+
+def arriving(pipeline: Pipeline, scenario: Scenario, edge: Edge, keeps: Mapping[str, float], t_s: float) -> float:
+    """Events per second that come to an edge: of its topic, or of all topics above its producer, less what is shed on the way."""
+    rates = {load.topic: load.rate.rate(t_s) for load in scenario.topics}
+    if edge.producer is None:
+        return rates.get(edge.topic, 0.0)
+    share = accuracies(pipeline, keeps)[edge.producer]
+    return (share or 0.0) * sum(rates.get(topic, 0.0) for topic in _sources(pipeline, edge.producer))
+
+
+def _sources(pipeline: Pipeline, operator: str) -> set[str]:
+    """The external topics above an operator."""
+    found: set[str] = set()
+    for edge in pipeline.inputs(operator):
+        found |= {edge.topic} if edge.producer is None else _sources(pipeline, edge.producer)
+    return found
+
+
+def lags(pipeline: Pipeline, batches: Iterable[Batch], scenario: Scenario) -> Lags:
+    """By edge, (time, seconds of traffic) at the planning of every batch; nothing for an edge that was fed and planned none."""
+    edges = {e.name: e for e in pipeline.edges}
+    keeps = dict.fromkeys(edges, 1.0)
+    fed = [name for name, e in edges.items() if any(arriving(pipeline, scenario, e, keeps, t) > 0.0 for t in _times(scenario))]
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in fed}
     for b in sorted(batches, key=lambda b: b.began_s):
-        rate = offered(scenario, b.began_s)
+        keeps[b.edge] = b.keep
+        rate = arriving(pipeline, scenario, edges[b.edge], keeps, b.began_s)
         if b.lag is not None and rate > 0.0:
             found.setdefault(b.edge, []).append((b.began_s, b.lag / rate))
     return found
 
 
-def waiting(batches: Iterable[Batch], scenario: Scenario) -> dict[str, list[tuple[float, float]]]:
-    """By edge, (time, seconds of traffic) of all that waits when a batch is planned: what it takes and what it leaves."""
-    return lags((replace(b, lag=None if b.lag is None else b.lag + b.read) for b in batches), scenario)
+def waiting(pipeline: Pipeline, batches: Iterable[Batch], scenario: Scenario) -> Lags:
+    """The same of all that waits when a batch is planned: what it takes and what it leaves."""
+    return lags(pipeline, (replace(b, lag=None if b.lag is None else b.lag + b.read) for b in batches), scenario)
 
 
-def over(lags_s: Mapping[str, Sequence[tuple[float, float]]], limit_s: float, within: Rush) -> list[Over]:
-    """Episodes that began during the rush."""
+def over(lags_s: Lags, limit_s: float, within: Rush, silence_s: float) -> list[Over]:
+    """Episodes of the rush, by when they began. So long a stretch of it without a planned batch is one: nobody knows the lag."""
     found = []
     for edge, points in lags_s.items():
         since: float | None = None
-        for t, lag in points:
-            if lag > limit_s and since is None:
+        following = [*(t for t, _ in points), inf]
+        for (t, lag), then in zip([(-inf, 0.0), *points], following, strict=True):
+            unseen_s = min(then, within.ends_s) - max(t, within.begins_s)
+            behind = lag > limit_s or unseen_s > silence_s
+            if behind and since is None:
                 since = t
-            elif lag <= limit_s and since is not None:
+            elif not behind and since is not None:
                 found.append(Over(edge=edge, from_s=since, to_s=t))
                 since = None
         if since is not None:
             found.append(Over(edge=edge, from_s=since, to_s=inf))
-    return sorted((o for o in found if within.begins_s <= o.from_s < within.ends_s), key=lambda o: o.from_s)
+    during = [o for o in found if o.to_s > within.begins_s and o.from_s < within.ends_s]
+    return sorted((replace(o, from_s=max(o.from_s, within.begins_s)) for o in during), key=lambda o: o.from_s)
 
 
-def worst(lags_s: Mapping[str, Sequence[tuple[float, float]]], from_s: float, to_s: float) -> float:
+def worst(lags_s: Lags, from_s: float, to_s: float) -> float:
     """The largest lag of any edge between two moments; 0 where no batch was planned."""
     return max((lag for points in lags_s.values() for t, lag in points if from_s <= t < to_s), default=0.0)
 

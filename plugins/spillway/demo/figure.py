@@ -18,13 +18,14 @@ def samples(pipeline: Pipeline, scenario: Scenario, batches: Sequence[Batch], *,
     for second in range(int(min(last, scenario.duration_s)) + 1):
         for name in queries:
             yield Sample(t_s=second, measure=Measure.OFFERED, name=name, value=offered(scenario, second), run=run)
+    behind = lags(pipeline, batches, scenario)
     for name in queries:
         own = sorted((b for b in batches if b.consumer == name), key=lambda b: b.began_s)
         for b, following in pairwise(own):
             rate = b.kept / (following.began_s - b.began_s) if following.began_s > b.began_s else None
             yield Sample(t_s=b.began_s, measure=Measure.PROCESSED, name=name, value=rate, run=run)
         for edge in pipeline.inputs(name):
-            for t, lag in lags(own, scenario).get(edge.name, ()):
+            for t, lag in behind.get(edge.name, ()):
                 yield Sample(t_s=t, measure=Measure.LAG, name=name, value=lag, run=run)
     for b in batches:
         yield Sample(t_s=b.began_s, measure=Measure.KEEP, name=b.edge, value=b.keep, run=run)

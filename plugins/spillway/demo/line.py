@@ -194,7 +194,8 @@ class Line:
                 f"{FLOOD_LIMIT_S:.0f} s were too short to tell how much {operator} can carry: see `spillway events`."
             )
         self._say(f"{operator} carries {found:,.0f} events a second")
-        self.drain()
+        if not self.drain():
+            raise LineFailed(f"{DRAIN_LIMIT_S:.0f} s after a flood of {operator} its rows still waited: see `spillway events`.")
         return found
 
     def drain(self, limit_s: float = DRAIN_LIMIT_S) -> bool:

@@ -135,7 +135,7 @@ def _control(m: Measured) -> list[Row]:
         ),
         Row(
             what=f"lag above {LAG_LIMIT_S:g} s of traffic during the rush",
-            measured=f"for {_time(c.lagging_s, c.lagging_cycles)}, peak {c.lag_peak_s:.1f} s; then at most {c.lag_after_s:.1f} s",
+            measured=_lag(c),
             promised=f"at most {CYCLES_LAGGING} cycles",
             good=c.lagging_cycles <= CYCLES_LAGGING,
         ),
@@ -170,6 +170,14 @@ def _control(m: Measured) -> list[Row]:
             good=c.batches_until is not None and c.batches_until <= BATCHES_ALLOWED,
         ),
     ]
+
+
+def _lag(c: Controlled) -> str:
+    peak = f"peak {c.lag_peak_s:.1f} s"
+    if c.lag_after_s == inf:
+        return f"{peak}, to the end of the rush"
+    after = f"then at most {c.lag_after_s:.1f} s ({c.waiting_after_s:.1f} s with the batch that runs)"
+    return f"for {_time(c.lagging_s, c.lagging_cycles)}, {peak}; {after}"
 
 
 def _time(seconds: float, cycles: float) -> str:

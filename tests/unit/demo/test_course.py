@@ -29,6 +29,15 @@ topics:
 """
 )
 RUSH = Rush(begins_s=20.0, ends_s=60.0, peak=1000.0)
+TWO = parse(
+    """
+name: two
+duration: 60s
+topics:
+  taxi.yellow: {events: yellow, rate: 750}
+  taxi.green: {events: green, rate: 250}
+"""
+)
 
 
 def batch(t: float, edge: str = "union:heavy", **fields: Any) -> Batch:
@@ -53,29 +62,56 @@ def test_a_scaled_scenario_sends_that_much_more() -> None:
     assert twice.topics[0].rate.events(30.0) == 2 * SCENARIO.topics[0].rate.events(30.0)
 
 
+def calm(*edges: str) -> list[Batch]:
+    """Batches of these edges all along, with nothing left behind."""
+    return [batch(5.0 * n, edge) for n in range(20) for edge in edges]
+
+
 def test_lag_is_in_seconds_of_what_is_sent_at_that_moment() -> None:
-    found = course.lags([batch(30.0, lag=3000), batch(10.0, lag=300), batch(31.0, lag=None)], SCENARIO)
-    assert found == {"union:heavy": [(10.0, 3.0), (30.0, 3.0)]}
+    found = course.lags(TAXI, [batch(30.0, lag=3000), batch(10.0, lag=300), batch(31.0, lag=None)], SCENARIO)
+    assert found == {"taxi.yellow:union": [], "union:light": [], "union:heavy": [(10.0, 3.0), (30.0, 3.0)]}
+
+
+def test_lag_is_in_seconds_of_what_arrives_at_that_edge() -> None:
+    """A topic that brings a quarter of the events lags four times as long with as many rows."""
+    edges = ("taxi.yellow:union", "taxi.green:union", "union:heavy")
+    found = course.lags(TAXI, [batch(30.0, edge, lag=1500) for edge in edges], TWO)
+    assert {edge: points[0][1] for edge, points in found.items() if points} == dict(zip(edges, (2.0, 6.0, 1.5), strict=True))
+
+
+def test_what_is_shed_above_an_edge_does_not_arrive_there() -> None:
+    above = [batch(20.0, f"taxi.{name}:union", keep=0.5) for name in ("yellow", "green")]
+    found = course.lags(TAXI, [*above, batch(19.0, lag=1000), batch(30.0, lag=1000), batch(31.0, keep=0.1, lag=1000)], TWO)
+    assert found["union:heavy"] == [(19.0, 1.0), (30.0, 2.0), (31.0, 2.0)]
 
 
 def test_what_waits_is_what_a_batch_takes_and_what_it_leaves() -> None:
-    found = course.waiting([batch(30.0, lag=3000, read=500), batch(31.0, lag=None)], SCENARIO)
-    assert found == {"union:heavy": [(30.0, 3.5)]}
+    found = course.waiting(TAXI, [batch(30.0, lag=3000, read=500), batch(31.0, lag=None)], SCENARIO)
+    assert found["union:heavy"] == [(30.0, 3.5)]
 
 
 @pytest.mark.parametrize(
     ("lags", "episodes"),
     [
-        ([(25.0, 1.9), (30.0, 2.0)], []),
-        ([(25.0, 2.1), (30.0, 5.0), (35.0, 1.0), (40.0, 0.0)], [(25.0, 35.0)]),
+        ([(25.0, 1.9), (40.0, 2.0), (55.0, 0.0)], []),
+        ([(25.0, 2.1), (30.0, 5.0), (35.0, 1.0), (50.0, 0.0)], [(25.0, 35.0)]),
         ([(25.0, 2.1), (35.0, 1.0), (40.0, 3.0), (50.0, 0.0)], [(25.0, 35.0), (40.0, 50.0)]),
         ([(25.0, 2.1), (59.0, 2.5)], [(25.0, inf)]),
-        ([(5.0, 9.0), (10.0, 0.0), (70.0, 9.0)], []),
+        ([(5.0, 9.0), (10.0, 0.0), (25.0, 0.0), (40.0, 0.0), (55.0, 0.0), (70.0, 9.0)], []),
+        ([(5.0, 9.0), (30.0, 0.0), (45.0, 0.0), (60.0, 0.0)], [(20.0, 30.0)]),
+        ([(5.0, 9.0)], [(20.0, inf)]),
+        ([(15.0, 0.0), (36.0, 0.0), (50.0, 0.0)], [(20.0, 36.0)]),
+        ([(18.0, 0.0), (34.0, 0.0), (50.0, 0.0), (70.0, 0.0)], [(34.0, 50.0)]),
+        ([(25.0, 0.0), (40.0, 0.0)], [(40.0, inf)]),
+        ([], [(20.0, inf)]),
     ],
-    ids=["never", "once", "came back", "to the end", "outside the rush"],
-)
+    ids=[
+        "never", "once", "came back", "to the end", "outside the rush", "since before the rush", "since before, for ever",
+        "one long batch at the beginning", "one long batch", "no batch at the end", "no batch at all",
+    ],
+)  # fmt: skip
 def test_episodes_of_lag(lags: list[tuple[float, float]], episodes: list[tuple[float, float]]) -> None:
-    assert [(o.from_s, o.to_s) for o in course.over({"e": lags}, 2.0, RUSH)] == episodes
+    assert [(o.from_s, o.to_s) for o in course.over({"e": lags}, 2.0, RUSH, 15.0)] == episodes
 
 
 @pytest.mark.parametrize(
@@ -159,18 +195,32 @@ def test_a_whole_run_under_control() -> None:
         batch(34.0, lag=6000, keep=0.4, decision=3, read=5000, kept=2010),
         batch(48.0, lag=500, keep=0.4, decision=3, read=5000, kept=1990),
         batch(64.0, lag=0, keep=0.4, decision=3),
-        batch(66.0, "union:light"),
         batch(88.0, decision=9),
+        *calm("taxi.yellow:union", "union:light"),
     ]
     sets = [Set(edge="union:heavy", keep=k, decision=d, at_s=t) for t, k, d in ((33.0, 0.4, 3), (87.0, 1.0, 9))]
     found = controlled(TAXI, SCENARIO, RUSH, made, sets, 15.0)
     assert (found.lagging_s, found.lagging_cycles) == (22.0, 2)
-    assert (found.lag_peak_s, found.lag_after_s) == (6.0, 0.5)
+    assert (found.lag_peak_s, found.lag_after_s, found.waiting_after_s) == (6.0, 0.5, 5.5)
     assert found.least == {"light": 1.0, "heavy": 0.4} and found.floors_kept and found.in_order
     assert found.first_shed_s == {"heavy": 14.0}
     assert (found.whole_again_s, found.recovered_cycles) == (28.0, 2)
     assert (found.shed_read, found.shed_kept, found.shed_expected) == (11000, 5000, 4400.0)
     assert found.batches_until == 1
+
+
+def test_an_edge_that_lags_for_ever_is_not_excused_by_one_that_lagged_later() -> None:
+    heavy = [batch(t, lag=4000) for t in (26.0, 34.0, 42.0, 50.0, 58.0)]
+    light = [batch(t, "union:light", lag=lag) for t, lag in ((25.0, 0), (38.0, 4000), (46.0, 0), (55.0, 0))]
+    found = controlled(TAXI, SCENARIO, RUSH, [*heavy, *light, *calm("taxi.yellow:union")], [], 15.0)
+    assert found.lagging_s == inf
+    assert found.lag_after_s == found.waiting_after_s == inf
+
+
+def test_a_lag_that_ends_with_the_rush_leaves_nothing_to_say_of_after() -> None:
+    heavy = [batch(26.0, lag=4000), batch(40.0, lag=4000), batch(55.0, lag=4000), batch(63.0)]
+    found = controlled(TAXI, SCENARIO, RUSH, [*heavy, *calm("taxi.yellow:union", "union:light")], [], 15.0)
+    assert (found.lagging_s, found.lag_after_s) == (37.0, inf)
 
 
 def test_a_run_without_a_decision_recovers_nothing_and_was_never_in_force() -> None:

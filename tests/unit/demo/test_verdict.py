@@ -19,6 +19,7 @@ CONTROL = Controlled(
     lagging_s=40.0,
     lag_peak_s=9.0,
     lag_after_s=0.5,
+    waiting_after_s=4.0,
     floors={"light": 0.8, "heavy": 0.3},
     priorities={"light": 5, "heavy": 1},
     least={"light": 1.0, "heavy": 0.31},
@@ -62,6 +63,13 @@ def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
     assert all(r.good for r in rows)
     names = [r.what for r in rows]
     assert names.index("light: accuracy (priority 5)") < names.index("heavy: accuracy (priority 1)")
+
+
+def test_both_measures_of_what_is_behind_are_shown() -> None:
+    (row,) = (r.measured for r in verdict(GOOD) if r.what == LAGGING)
+    assert row == "for 40 s, 3 cycles, peak 9.0 s; then at most 0.5 s (4.0 s with the batch that runs)"
+    for_ever = replace(GOOD, control=replace(CONTROL, lagging_s=inf, lag_after_s=inf, waiting_after_s=inf))
+    assert [r.measured for r in verdict(for_ever) if r.what == LAGGING] == ["peak 9.0 s, to the end of the rush"]
 
 
 @pytest.mark.parametrize(
