@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -46,14 +47,27 @@ def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Polic
 
 @contextlib.contextmanager
 def _policy(tunables: Mapping[str, Any]) -> Iterator[Policy]:
-    """In the environment, so that every process of the run has it."""
-    given = {"SPILLWAY_POLICY": str(POLICY), **{f"SPILLWAY_POLICY_{n.upper()}": str(value) for n, value in tunables.items()}}
-    os.environ.update(given)
-    try:
-        yield Policy.load()
-    finally:
-        for name in given:
-            os.environ.pop(name, None)
+    """A file named in the environment, so that every process of the run has it, and reads it anew when it was changed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "policy.yaml"
+        file.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
+        given = {"SPILLWAY_POLICY": str(file), **{f"SPILLWAY_POLICY_{n.upper()}": str(value) for n, value in tunables.items()}}
+        os.environ.update(given)
+        try:
+            yield Policy.load()
+        finally:
+            for name in given:
+                os.environ.pop(name, None)
+
+
+def change_policy(**tunables: Any) -> Policy:
+    """From the next step of a cycle on; not for what is read once, such as the length of a cycle."""
+    file = Path(os.environ["SPILLWAY_POLICY"])
+    lines = [line for line in POLICY.read_text(encoding="utf-8").splitlines() if line.split(":")[0] not in tunables]
+    whole = Path(f"{file}.new")
+    whole.write_text("\n".join([*lines, *(f"{name}: {value}" for name, value in tunables.items()), ""]), encoding="utf-8")
+    whole.replace(file)
+    return Policy.load()
 
 
 @contextlib.contextmanager
