@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -226,7 +228,10 @@ def test_the_columns_say_what_the_formulas_say(spark: SparkSession) -> None:
     assert found[3] == pytest.approx(z * math.sqrt(2 * 25 + 12 * 1))
     mean = 17.0 / 7.0
     assert found[4] == pytest.approx(mean)
-    assert found[5] == pytest.approx(estimate.deviations(0.5) * math.sqrt(2 * (5 - mean) ** 2 + 12 * (1 - mean) ** 2) / 7)
+    several = math.sqrt(2 / 1)
+    assert found[5] == pytest.approx(
+        several * estimate.deviations(0.5) * math.sqrt(2 * (5 - mean) ** 2 + 12 * (1 - mean) ** 2) / 7
+    )
 
 
 @pytest.mark.spark
@@ -249,8 +254,81 @@ def test_rows_of_one_key_are_one_draw(spark: SparkSession) -> None:
     assert found["g"]["mean"] == pytest.approx(3.8)
     residual_a, residual_b = (8 - 3.8 * 4, 4 - 3.8 * 2), (30 - 3.8 * 6, 10 - 3.8 * 2)
     expected = sum(y * (y - t) for y, t in (residual_a, residual_b)) / 100
-    assert found["g"]["mean_error"] == pytest.approx(z * math.sqrt(expected))
+    assert found["g"]["mean_error"] == pytest.approx(z * math.sqrt(2 / 1 * expected))
+    assert (found["g"]["rows"], found["g"]["draws"]) == (4, 2)
     assert (found["h"]["sum"], found["h"]["sum_error"], found["h"]["mean_error"]) == (7.0, 0.0, 0.0)
+
+
+@pytest.mark.spark
+def test_one_row_or_key_tells_nothing_of_a_spread(spark: SparkSession) -> None:
+    """The bar of the mean is missing, not zero; with nothing shed it is zero."""
+    rows = [("one", "a", 4.0, 10.0), ("kept", "a", 1.0, 3.0), ("kept", "b", 1.0, 4.0), ("no value", "a", 4.0, None),
+            ("beside", "a", 1.0, 3.0), ("beside", "b", 4.0, 5.0), ("two", "a", 4.0, 10.0), ("two", "b", 4.0, 12.0)]  # fmt: skip
+    frame = spark.createDataFrame(rows, "g string, k string, weight double, x double")
+    by_row = frame.groupBy("g").agg(
+        estimate.mean_error("x").alias("mean_error"),
+        estimate.sum_error("x").alias("sum_error"),
+        estimate.kept_rows("x").alias("rows"),
+    )
+    z = estimate.deviations(0.95)
+    for result in (by_row, estimate.estimate_by_key(frame, "x", key="k", group=["g"])):
+        found = {r["g"]: r for r in result.collect()}
+        assert {g: r["rows"] for g, r in found.items()} == {"one": 1, "kept": 2, "no value": 0, "beside": 2, "two": 2}
+        assert {g for g, r in found.items() if r["mean_error"] is None} == {"one", "beside", "no value"}
+        assert [g for g, r in found.items() if r["sum_error"] is None] == ["no value"]
+        assert found["kept"]["mean_error"] == found["kept"]["sum_error"] == 0.0
+        assert found["two"]["mean_error"] == pytest.approx(z * math.sqrt(2 * 2 * 12.0) / 8)
+
+
+@pytest.mark.spark
+def test_rows_of_one_key_at_one_weight_are_one_draw_however_many(spark: SparkSession) -> None:
+    rows = [("g", "a", 2.0, 3.0)] * 50
+    found = estimate.estimate_by_key(
+        spark.createDataFrame(rows, "g string, k string, weight double, x double"), "x", key="k", group=["g"]
+    ).first()
+    assert found is not None and (found["rows"], found["draws"], found["mean_error"]) == (50, 1, None)
+
+
+def exactly(draws: list[list[tuple[float, float]]]) -> tuple[float, float, float]:
+    """Half-widths of sum, count and mean over draws of (weight, value), in fractions: no digit is lost."""
+    exact = [[(Fraction(w), Fraction(x)) for w, x in draw] for draw in draws]
+    sums = [(sum(w * x for w, x in d), sum(x for _, x in d), sum(w for w, _ in d), len(d)) for d in exact]
+    mean = sum(y for y, *_ in sums) / sum(m for *_, m, _ in sums)
+    shed = sum(m > n for *_, m, n in sums)
+    parts = (
+        sum(y * (y - t) for y, t, _, _ in sums),
+        sum(m * (m - n) for *_, m, n in sums),
+        sum((y - mean * m) * (y - t - mean * (m - n)) for y, t, m, n in sums)
+        / sum(m for *_, m, _ in sums) ** 2 * Fraction(shed, shed - 1),
+    )  # fmt: skip
+    total, count, ratio = (estimate.deviations(0.95) * math.sqrt(part) for part in parts)
+    return total, count, ratio
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("offset", [0.0, 1.7e9])
+def test_no_digit_is_lost_and_rows_without_a_key_are_draws_of_their_own(spark: SparkSession, offset: float) -> None:
+    """Against fractions: rows, keys, and both, near zero and as seconds since 1970."""
+    chance = random.Random(3)
+    rows = []
+    for n in range(900):
+        group = ("rows", "keys", "both")[n % 3]
+        alone = group == "rows" or (group == "both" and chance.random() < 0.4)
+        weight = chance.choice((1.0, 2.5, 5.0, 5.0))
+        rows.append((group, None if alone else str(chance.randrange(60)), weight, offset + round(chance.gauss(0.0, 10.0), 3)))
+    frame = spark.createDataFrame(rows, "g string, k string, weight double, x double")
+    found = {r["g"]: r for r in estimate.estimate_by_key(frame, "x", key="k", group=["g"]).collect()}
+    for group in found:
+        draws: dict[Any, list[tuple[float, float]]] = {}
+        for n, (g, key, weight, x) in enumerate(rows):
+            if g == group:
+                draws.setdefault(n if key is None else key, []).append((weight, x))
+        errors = tuple(found[group][f"{name}_error"] for name in ("sum", "count", "mean"))
+        assert errors == pytest.approx(exactly(list(draws.values())), rel=1e-5), group
+        assert (found[group]["rows"], found[group]["draws"]) == (300, len(draws))
+    alone = frame.where("g = 'rows'").agg(estimate.sum_error("x"), estimate.count_error(), estimate.mean_error("x")).first()
+    assert alone is not None
+    assert tuple(alone) == pytest.approx(tuple(found["rows"][f"{name}_error"] for name in ("sum", "count", "mean")), rel=1e-6)
 
 
 @pytest.mark.spark

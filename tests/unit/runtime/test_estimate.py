@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from spark_jobs.estimate import deviations, mean_variance, ratio_part, variance_part
+from spark_jobs.estimate import Moments, deviations, squares, unbiased, variance_part
 
 ROWS, TRIALS = 2_000, 3_000
 Z = deviations(0.95)
@@ -33,6 +33,27 @@ def totals(kept: Array, x: Array, w: Array, keys: Array | None = None) -> tuple[
     return tuple(p @ member for p in parts)  # type: ignore[return-value]
 
 
+def of_mean(draws: tuple[Array, Array, Array, Array]) -> Array:
+    """Variance of the mean in every trial, without the factor for small windows."""
+    y, t, m, n = draws
+    count = np.maximum((n > 0).sum(axis=1, keepdims=True), 1)
+    x = np.divide(y, m, out=np.zeros_like(y), where=n > 0)
+    a, h = variance_part(m, n), m * (y - t)
+
+    def mean(values: Array) -> Array:
+        found: Array = np.where(n > 0, values, 0.0).sum(axis=1, keepdims=True) / count
+        return found
+
+    def with_x(values: Array) -> Array:
+        found: Array = np.where(n > 0, (values - mean(values)) * (x - mean(x)), 0.0).sum(axis=1)
+        return found
+
+    moments = Moments(mean=mean(x)[:, 0], a=a.sum(axis=1), h=h.sum(axis=1), ax=with_x(a), hx=with_x(h))
+    rows = m.sum(axis=1)
+    found: Array = squares(moments, y.sum(axis=1) / rows) / rows**2
+    return found
+
+
 def held(estimate: Array, variance: Array, truth: float) -> float:
     return float(np.mean(np.abs(estimate - truth) <= Z * np.sqrt(variance)))
 
@@ -41,12 +62,11 @@ def check(draws: tuple[Array, Array, Array, Array], x: Array) -> tuple[float, fl
     """Estimates are right on average and so are their variances; returns how often the bars of sum, count and mean held."""
     y, t, m, n = (d for d in draws)
     total, rows = y.sum(axis=1), m.sum(axis=1)
-    of_total, of_rows = variance_part(y, t).sum(axis=1), variance_part(m, n).sum(axis=1)
-    of_mean = mean_variance(total, rows, of_total, ratio_part(y, t, m, n).sum(axis=1), of_rows)
-    for estimate, variance, truth in ((total, of_total, x.sum()), (rows, of_rows, len(x)), (total / rows, of_mean, x.mean())):
+    of_total, of_rows, of_ratio = variance_part(y, t).sum(axis=1), variance_part(m, n).sum(axis=1), of_mean(draws)
+    for estimate, variance, truth in ((total, of_total, x.sum()), (rows, of_rows, len(x)), (total / rows, of_ratio, x.mean())):
         assert abs(estimate.mean() - truth) <= 4.5 * estimate.std() / np.sqrt(TRIALS)
         assert variance.mean() == pytest.approx(estimate.var(), rel=0.12)
-    return held(total, of_total, x.sum()), held(rows, of_rows, float(len(x))), held(total / rows, of_mean, x.mean())
+    return held(total, of_total, x.sum()), held(rows, of_rows, float(len(x))), held(total / rows, of_ratio, x.mean())
 
 
 VALUES: dict[str, Callable[[np.random.Generator], Array]] = {
@@ -112,7 +132,49 @@ def test_rows_shed_by_chance_and_then_by_key_have_no_bar_too_short() -> None:
 def test_nothing_shed_nothing_unsure() -> None:
     x = VALUES["lognormal"](np.random.default_rng(12))
     assert variance_part(x, x).sum() == 0.0
-    assert mean_variance(x.sum(), float(ROWS), 0.0, 0.0, 0.0) == 0.0
+    assert of_mean((x[None], x[None], np.ones((1, ROWS)), np.ones((1, ROWS)))) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "events", "keep", "least_mean", "least_sum"),
+    [("even", 150, 0.2, 0.93, 0.93), ("even", 60, 0.5, 0.93, 0.93), ("lognormal", 1_500, 0.2, 0.92, 0.925)],
+)
+def test_the_bars_hold_from_the_least_rows_on(values: str, events: int, keep: float, least_mean: float, least_sum: float) -> None:
+    """Thirty rows kept, three hundred where values are skewed; new values in every window."""
+    rng = np.random.default_rng(13)
+    x = VALUES[values](rng)[rng.integers(0, ROWS, (TRIALS, events))]
+    kept = rng.random(x.shape) < keep
+    draws = totals(kept, x, np.full(events, 1 / keep))
+    rows = kept.sum(axis=1)
+    variance = unbiased(of_mean(draws), rows)
+    in_mean = np.abs(draws[0].sum(axis=1) / draws[2].sum(axis=1) - x.mean(axis=1)) <= Z * np.sqrt(variance)
+    in_sum = np.abs(draws[0].sum(axis=1) - x.sum(axis=1)) <= Z * np.sqrt(variance_part(*draws[:2]).sum(axis=1))
+    assert in_mean.mean() >= least_mean and in_sum.mean() >= least_sum, (in_mean.mean(), in_sum.mean())
+
+
+@pytest.mark.parametrize(("events", "keep"), [(10, 0.2), (20, 0.2), (10, 0.5), (40, 0.2)])
+def test_the_variance_of_a_small_window_is_not_too_small(events: int, keep: float) -> None:
+    """Windows of a few rows: on average as wide as the mean really strays, given how many rows were kept."""
+    rng = np.random.default_rng(14)
+    x = rng.uniform(1.0, 2.0, (20 * TRIALS, events))
+    kept = rng.random(x.shape) < keep
+    several = kept.sum(axis=1) >= 2
+    x, kept = x[several], kept[several]
+    draws = totals(kept, x, np.full(events, 1 / keep))
+    strayed = np.mean((draws[0].sum(axis=1) / draws[2].sum(axis=1) - x.mean(axis=1)) ** 2)
+    found = np.mean(unbiased(of_mean(draws), kept.sum(axis=1)))
+    assert 0.9 * strayed <= found <= 1.5 * strayed, found / strayed
+    assert np.mean(of_mean(draws)) < 0.9 * strayed, "which is what the factor is for"
+
+
+def test_a_spread_that_is_small_beside_its_values_is_not_lost() -> None:
+    """Seconds since 1970 within half a minute: the same bar as for the same times since noon."""
+    rng = np.random.default_rng(15)
+    since_noon = rng.normal(0.0, 10.0, (1, 1_000))
+    w = np.where(np.arange(1_000) % 3 == 0, 5.0, 2.0)
+    kept = np.ones(since_noon.shape)
+    near, far = (of_mean(totals(kept, since_noon + offset, w))[0] for offset in (0.0, 1.7e9))
+    assert near > 0.05 and far == pytest.approx(near, rel=1e-4)
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -0.5, 95.0])
