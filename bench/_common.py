@@ -9,8 +9,10 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -94,6 +96,20 @@ def spread(values: Sequence[float], digits: int = 3) -> dict[str, float]:
         "min": round(min(values), digits),
         "max": round(max(values), digits),
     }
+
+
+def statuses(decided: Iterable[tuple[datetime, str]], windows: Collection[datetime], pipelines: int = 1) -> dict[str, int]:
+    """How many decisions on the windows that end then have which status, and how many are `missing`.
+
+    A run of the DAG does not tell: it goes on for other pipelines when a gate refuses one.
+    """
+    found = Counter(status for end, status in decided if end in windows)
+    missing = pipelines * len(windows) - found.total()
+    return dict(found) | ({"missing": missing} if missing else {})
+
+
+def all_published(statuses: Mapping[str, int]) -> bool:
+    return set(statuses) == {"published"}
 
 
 @contextmanager

@@ -18,8 +18,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from _common import REPO, exit_code, fail, finish, say
+from _common import REPO, all_published, exit_code, fail, finish, say, statuses
 from _line import Airflow, Cpu, Strangers, on_airflow
+from spillway.act.live import last_window
 from spillway.demo.course import Batch, Set, offered, rush
 from spillway.demo.line import Line, LineFailed
 from spillway.inject.profiles import Constant, Piecewise
@@ -87,7 +88,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def conclude(
-    *, found: Sequence[float | None], cycle_s: float, runs_s: Sequence[float], on_pct: float, off_pct: float, **more: Any
+    *,
+    found: Sequence[float | None],
+    cycle_s: float,
+    runs_s: Sequence[float],
+    decisions: Mapping[str, int],
+    on_pct: float,
+    off_pct: float,
+    **more: Any,
 ) -> int:
     known = [r for r in found if r is not None]
     p95 = percentile(known, 0.95) if known else None
@@ -98,6 +106,7 @@ def conclude(
         f"p95_at_most_{GOAL_CYCLES:g}_cycles": p95 is not None and p95 <= GOAL_CYCLES * cycle_s,
         f"a_cycle_in_at_most_{GOAL_RUN_S:g}_s": run_p50 is not None and run_p50 <= GOAL_RUN_S,
         f"at_most_{GOAL_CPU_PCT:g}_pct_of_a_core": cost <= GOAL_CPU_PCT,
+        "all_published": all_published(decisions),
     }
     finish(
         "reaction",
@@ -110,6 +119,8 @@ def conclude(
             "reaction_cycles_p95": None if p95 is None else round(p95 / cycle_s, 2),
             "cycle_s": cycle_s,
             "run_s": {"p50": round(run_p50, 2), "p95": round(percentile(runs_s, 0.95), 2)} if run_p50 is not None else None,
+            "runs": len(runs_s),
+            "decisions": dict(decisions),
             "cycle_cpu_pct": round(cost, 1),
             "airflow_and_postgres_cpu_pct": {"on": round(on_pct, 1), "off": round(off_pct, 1)},
             **more,
@@ -148,12 +159,15 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
         say(f"{playing.elapsed_s:4.0f} s, asked {offered(steps, playing.elapsed_s):>6,.0f}/s   {line.look()}")
     on_pct, others = on.pct(), strangers.cpu_pct()
     report = playing.ended()
-    windows = {d["id"]: d["interval_end"].timestamp() - playing.began for d in line.rows("demo_decisions", since=since)}
+    runs, decided = airflow.runs(DAG, since), line.rows("demo_decisions", since=since)
+    windows = {d["id"]: d["interval_end"].timestamp() - playing.began for d in decided}
+    ends = {last_window(cycle_s, datetime.fromisoformat(r["data_interval_end"])).end for r in runs}
     settings, batches = line.settings(since, playing), line.course(since, playing)
     return conclude(
         found=reactions(begins, STEP_CYCLES * cycle_s, settings, windows, batches),
         cycle_s=cycle_s,
-        runs_s=[_seconds(r) for r in airflow.runs(DAG, since) if r["state"] == "success"],
+        runs_s=[_seconds(r) for r in runs],
+        decisions=statuses([(d["interval_end"], d["status"]) for d in decided], {end for end in ends if end >= since}),
         on_pct=on_pct,
         off_pct=off_pct,
         capacity_per_s=round(capacity),

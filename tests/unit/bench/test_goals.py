@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -220,22 +221,70 @@ def test_a_bench_changes_the_policy_of_all_its_processes(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "runs_s", "on", "missed"),
+    ("found", "runs_s", "on", "decisions", "missed"),
     [
-        ([12.0, 25.0, 18.0], [3.0, 3.5], 28.0, []),
-        ([12.0, None], [3.0], 28.0, ["every_step_is_answered"]),
-        ([12.0, 34.0], [3.0], 28.0, ["p95_at_most_2_cycles"]),
-        ([12.0], [4.5], 28.0, ["a_cycle_in_at_most_4_s"]),
-        ([12.0], [3.0], 31.0, ["at_most_20_pct_of_a_core"]),
-        ([], [], 28.0, ["every_step_is_answered", "p95_at_most_2_cycles", "a_cycle_in_at_most_4_s"]),
+        ([12.0, 25.0, 18.0], [3.0, 3.5], 28.0, {"published": 9}, []),
+        ([12.0, None], [3.0], 28.0, {"published": 9}, ["every_step_is_answered"]),
+        ([12.0, 34.0], [3.0], 28.0, {"published": 9}, ["p95_at_most_2_cycles"]),
+        ([12.0], [4.5], 28.0, {"published": 9}, ["a_cycle_in_at_most_4_s"]),
+        ([12.0], [3.0], 31.0, {"published": 9}, ["at_most_20_pct_of_a_core"]),
+        ([12.0], [3.0], 28.0, {"published": 8, "refused": 1}, ["all_published"]),
+        ([12.0], [3.0], 28.0, {"published": 8, "missing": 1}, ["all_published"]),
+        ([], [], 28.0, {}, ["every_step_is_answered", "p95_at_most_2_cycles", "a_cycle_in_at_most_4_s", "all_published"]),
     ],
 )
 def test_reaction(
-    bench: Any, capsys: pytest.CaptureFixture[str], found: list[float | None], runs_s: list[float], on: float, missed: list[str]
+    bench: Any,
+    capsys: pytest.CaptureFixture[str],
+    found: list[float | None],
+    runs_s: list[float],
+    on: float,
+    decisions: dict[str, int],
+    missed: list[str],
 ) -> None:
-    code = bench("reaction").conclude(found=found, cycle_s=15.0, runs_s=runs_s, on_pct=on, off_pct=10.0)
+    code = bench("reaction").conclude(
+        found=found, cycle_s=15.0, runs_s=runs_s, decisions=decisions, on_pct=on, off_pct=10.0
+    )  # fmt: skip
     assert code == (1 if missed else 0)
     assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+
+
+@pytest.mark.parametrize(
+    ("lengths", "on", "decisions", "missed"),
+    [
+        ([3.0, 3.5, 4.5], 28.0, {"published": 30}, []),
+        ([3.0], 28.0, {"published": 10}, []),
+        ([3.0, 4.1, 4.5], 28.0, {"published": 30}, ["cycle_at_most_4_s"]),
+        ([3.0, 3.5, 4.5], 31.0, {"published": 30}, ["cycle_at_most_20_pct"]),
+        ([3.0, 3.5, 4.5], 28.0, {"published": 29, "refused": 1}, ["all_published"]),
+        ([], 28.0, {}, ["cycle_at_most_4_s", "all_published"]),
+    ],
+)
+def test_cycle(
+    bench: Any,
+    capsys: pytest.CaptureFixture[str],
+    lengths: list[float],
+    on: float,
+    decisions: dict[str, int],
+    missed: list[str],
+) -> None:
+    code = bench("cycle").conclude(
+        pipelines=10, lengths=lengths, ends=lengths, decisions=decisions, on_pct=on, off_pct=10.0
+    )  # fmt: skip
+    assert code == (1 if missed else 0)
+    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+
+
+def test_decisions_are_counted_on_the_windows_of_the_runs(bench: Any) -> None:
+    common, noon = bench("_common"), datetime(2026, 5, 1, 12, tzinfo=UTC)
+    windows = {noon + timedelta(seconds=15 * n) for n in range(3)}
+    decided = [(end, "published") for end in windows for _ in range(2)]
+    assert common.statuses(decided, windows, 2) == {"published": 6}
+    assert common.statuses([*decided[1:], (noon - timedelta(seconds=15), "refused")], windows, 2) == {
+        "published": 5,
+        "missing": 1,
+    }
+    assert common.statuses([*decided[1:], (decided[0][0], "refused")], windows, 2) == {"published": 5, "refused": 1}
 
 
 def test_a_reaction_is_a_lower_keep_from_a_window_that_saw_the_step(bench: Any) -> None:
