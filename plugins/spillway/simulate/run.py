@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spillway.decide.qod import decide
 from spillway.model.qod import Cost, Decision, Move, Observation, Previous
 from spillway.policy import Policy
@@ -22,6 +25,8 @@ class Cycle:
     window: Window
     decision: Decision | None
     """None: nobody decides."""
+    moved: tuple[Move, ...] = ()
+    """Moves of the decision that are carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,7 @@ class Run:
     @property
     def moves(self) -> list[tuple[float, Move]]:
         """What was moved, and when."""
-        return [(c.window.end_s, move) for c in self.cycles if c.decision for move in c.decision.moves]
+        return [(c.window.end_s, move) for c in self.cycles for move in c.moved]
 
     @property
     def infeasible(self) -> list[tuple[float, tuple[str, ...]]]:
@@ -53,6 +58,7 @@ class Loop:
         self._floors = floors(world)
         self._learner = Learner(world, policy) if policy.cpu_model == "affine" else None
         self._previous: Previous | None = None
+        self._moved: int | None = None
         self._cycles = 0
         self._edge = {edge.name: number for number, edge in enumerate(world.edges)}
         self._operator = {operator.name: number for number, operator in enumerate(world.operators)}
@@ -70,10 +76,16 @@ class Loop:
         decision = self._controller(seen, self._policy)
         self._previous = decision.remember
         self.twin.publish({self._edge[edge.name]: edge.keep for edge in decision.edges if edge.published})
-        for move in decision.moves:
-            first = int(self.twin.first[self._operator[move.operator]])
-            self.twin.move(first + move.instance, self._node[move.target])
-        return Cycle(window=window, decision=decision)
+        return Cycle(window=window, decision=decision, moved=self._carry_out(decision.moves, warm))
+
+    def _carry_out(self, moves: tuple[Move, ...], warm: NDArray[np.bool_]) -> tuple[Move, ...]:
+        """The first one, when the instance that moved last has arrived and warmed up: one at a time, as on the live line."""
+        if not moves or (self._moved is not None and (self._moved in self.twin.moving or warm[self._moved])):
+            return ()
+        first = moves[0]
+        self._moved = int(self.twin.first[self._operator[first.operator]]) + first.instance
+        self.twin.move(self._moved, self._node[first.target])
+        return (first,)
 
     def _costs(self, window: Window) -> dict[int, Cost]:
         if self._learner is None:

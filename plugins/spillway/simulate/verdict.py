@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
 from typing import Any
@@ -15,7 +15,7 @@ from spillway.simulate.watch import offered, topics_above
 LAG_LIMIT_S = 2.0
 """More than this many seconds of traffic waiting is too much,"""
 LAG_CYCLES = 3
-"""unless it is gone again after this many cycles."""
+"""unless it is gone again after this many cycles and does not come back before the next rush."""
 RECOVERED_CYCLES = 5
 """After a rush, everything is kept again within this many cycles."""
 CALM = 0.1
@@ -40,6 +40,8 @@ class QueryVerdict:
     lag_max_s: float
     late_cycles: int
     """The longest time in a row with too much waiting."""
+    relapses: int
+    """Cycles with too much waiting although the first of its rush was `LAG_CYCLES` or more before."""
     recovered: int | None
     """Cycles after the rush until everything was kept and little was waiting; None: not before the end."""
     below_cycles: int
@@ -86,12 +88,16 @@ def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
     rushed = min(accuracy, default=1.0) < WHOLE or max(lag, default=0.0) > LAG_LIMIT_S
     recovered = recovery(sent, accuracy, lag) if rushed else 0
     late = longest([value > LAG_LIMIT_S for value in lag])
+    again = relapses(sent, lag, _moved_before(run, number))
     broken = []
     below = [a for a, rate, w in zip(accuracy, sent, cycles, strict=True) if a < floor - noise(floor, rate * w.length_s)]
     if below:
         broken.append(f"fell to an accuracy of {min(below):.2f} (for {len(below)} cycles below its floor of {floor:g})")
     if late > LAG_CYCLES:
         broken.append(f"was more than {LAG_LIMIT_S:g} s behind for {late} cycles, up to {max(lag):.0f} s")
+    elif again:
+        worst = max(lag[n] for n in again)
+        broken.append(f"was behind again in {len(again)} cycles after the first {LAG_CYCLES} of a rush, up to {worst:.1f} s")
     if rushed and (recovered is None or recovered > RECOVERED_CYCLES):
         when = "at the end" if recovered is None else f"before {recovered} cycles after the rush"
         broken.append(f"did not have everything again {when}")
@@ -105,6 +111,7 @@ def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
         accuracy_mean=float(np.mean(accuracy)) if accuracy else 1.0,
         lag_max_s=max(lag, default=0.0),
         late_cycles=late,
+        relapses=len(again),
         below_cycles=len(below),
         recovered=recovered,
         rushed=rushed,
@@ -134,6 +141,38 @@ def longest(flags: Sequence[bool]) -> int:
     return best
 
 
+def relapses(offered: Sequence[float], lag_s: Sequence[float], anew: Collection[int] = ()) -> list[int]:
+    """Cycles with too much waiting, `LAG_CYCLES` or more after the first such cycle of the same rush.
+
+    A rush begins when the rate leaves the calm (see `recovery`) and lasts until the next one; so does whatever `anew` names.
+
+    >>> relapses([1, 9, 9, 9, 9, 9, 9], [0, 6, 8, 0, 0, 3, 0])
+    [5]
+    >>> relapses([1, 9, 9, 1, 1, 9, 9], [0, 6, 8, 0, 0, 3, 0])
+    []
+    """
+    calm = _calm(offered)
+    found, first = [], None
+    for n, (rate, lag) in enumerate(zip(offered, lag_s, strict=True)):
+        if n in anew or (rate > calm and n > 0 and offered[n - 1] <= calm):
+            first = None
+        if lag > LAG_LIMIT_S:
+            first = n if first is None else first
+            if n - first >= LAG_CYCLES:
+                found.append(n)
+    return found
+
+
+def _moved_before(run: Run, number: int) -> set[int]:
+    """Cycles of the query, counted while it runs, before which an instance moved: it is away for a while and starts cold."""
+    live = [n for n, c in enumerate(run.cycles) if c.window.live[number]]
+    return {k for k, n in enumerate(live) if n > 0 and run.cycles[n - 1].moved}
+
+
+def _calm(offered: Sequence[float]) -> float:
+    return min(offered) + CALM * (max(offered) - min(offered)) if offered else 0.0
+
+
 def recovery(offered: Sequence[float], accuracy: Sequence[float], lag_s: Sequence[float]) -> int | None:
     """Cycles from the end of the rush to the first from which on everything is kept and little waits.
 
@@ -144,7 +183,7 @@ def recovery(offered: Sequence[float], accuracy: Sequence[float], lag_s: Sequenc
     >>> recovery([1, 9, 9, 1], [1, 0.4, 0.5, 0.7], [0, 0, 0, 0]) is None
     True
     """
-    calm = min(offered) + CALM * (max(offered) - min(offered))
+    calm = _calm(offered)
     over = max((n for n, rate in enumerate(offered) if rate > calm), default=-1)
     poor = [a < WHOLE or s > LAG_LIMIT_S for a, s in zip(accuracy, lag_s, strict=True)]
     last_poor = max((n for n, is_poor in enumerate(poor) if is_poor), default=-1)

@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from spillway.decide.qod import decide
 from spillway.inject.profiles import Constant, Piecewise, Ramp, Sine
+from spillway.model.qod import Decision, Move, Observation
 from spillway.policy import Policy
 from spillway.simulate.run import Run, play
-from spillway.simulate.verdict import LAG_LIMIT_S, longest, verdict
+from spillway.simulate.verdict import LAG_CYCLES, LAG_LIMIT_S, verdict
 from spillway.simulate.world import Costs, Physics
 from twin_worlds import shipped, single, together
 
@@ -35,13 +37,12 @@ def test_without_control_the_lag_grows_for_the_whole_rush() -> None:
     assert not verdict(run).kept
 
 
-def test_with_control_the_lag_is_gone_within_three_cycles_and_does_not_come_back_for_more_than_one() -> None:
-    run = shipped("rush_hour")
+@pytest.mark.parametrize("seed", [None, 1, 2, 3, 4, 5])
+def test_with_control_the_lag_is_gone_within_three_cycles_and_does_not_come_back(seed: int | None) -> None:
+    run = shipped("rush_hour", seed=seed)
     lag = lags(run, HEAVY)
     began = next(n for n, seconds in enumerate(lag) if seconds > LAG_LIMIT_S)
-    rest = lag[began + 3 :]
-    assert rest[0] <= LAG_LIMIT_S and np.median(rest) == 0.0
-    assert longest([seconds > LAG_LIMIT_S for seconds in rest]) <= 1 and max(rest) < 2 * LAG_LIMIT_S
+    assert max(lag[began + LAG_CYCLES :]) <= LAG_LIMIT_S, [round(seconds, 1) for seconds in lag]
     assert max(lags(run, 1)) == 0.0, "the light query is not touched"
 
 
@@ -129,9 +130,7 @@ def test_a_learned_cost_is_used_when_the_policy_asks_for_it() -> None:
     rate = Piecewise(((90.0, Constant(200)), (210.0, Constant(800))))
     seen: list[bool] = []
 
-    def controller(observation, policy):  # type: ignore[no-untyped-def]
-        from spillway.decide.qod import decide
-
+    def controller(observation: Observation, policy: Policy) -> Decision:
         seen.append(any(o.cost for o in observation.operators))
         return decide(observation, policy)
 
@@ -140,3 +139,22 @@ def test_a_learned_cost_is_used_when_the_policy_asks_for_it() -> None:
     seen.clear()
     play(together(rate), Policy(), duration_s=300.0, seed=1, controller=controller)
     assert not any(seen)
+
+
+def test_moves_are_carried_out_one_at_a_time_and_the_next_waits_for_the_last_to_warm_up() -> None:
+    """Asked for two in every cycle. What moved is cold for twenty seconds, in which it does not reach its floor."""
+    world = single(700.0, instances=("n1", "n1"), physics=Physics(down_s=20.0, cpu_noise=0.0))
+
+    def controller(observation: Observation, policy: Policy) -> Decision:
+        placed = [i.node for i in observation.operators[0].instances]
+        asked = (
+            Move(operator="query", instance=n, source="n1", target="n2", reason="to see") for n in (0, 1) if placed[n] == "n1"
+        )
+        return replace(decide(observation, policy), edges=(), moves=tuple(asked))
+
+    run = play(world, Policy(), duration_s=180.0, seed=1, controller=controller)
+    first, second = run.moves
+    assert [move.instance for _, move in run.moves] == [0, 1]
+    assert run.cycles[0].decision is not None and len(run.cycles[0].decision.moves) == 2
+    warmed = next(c.window.end_s for c in run.cycles[1:] if c.window.node[0] == 1 and c.window.up[0])
+    assert first[0] == 15.0 and second[0] >= warmed > 30.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from spillway.model.samples import Measure
 from spillway.simulate.table import marks, samples
-from spillway.simulate.verdict import longest, noise, recovery, verdict
+from spillway.simulate.verdict import longest, noise, recovery, relapses, verdict
 from twin_worlds import shipped
 
 
@@ -23,6 +26,38 @@ from twin_worlds import shipped
 )
 def test_recovery(offered: list[float], accuracy: list[float], lag: list[float], after: int | None) -> None:
     assert recovery(offered, accuracy, lag) == after
+
+
+@pytest.mark.parametrize(
+    ("offered", "lag", "anew", "late"),
+    [
+        ([1, 9, 9, 9, 9, 9, 9, 1], [0, 6, 8, 3, 0, 0, 0, 0], (), []),
+        ([1, 9, 9, 9, 9, 9, 9, 1], [0, 6, 8, 3, 2.1, 0, 0, 0], (), [4]),
+        ([1, 9, 9, 9, 9, 9, 9, 1], [0, 6, 0, 0, 0, 0, 3, 3], (), [6, 7]),
+        ([1, 9, 9, 9, 9, 9, 9, 1], [0, 0, 0, 0, 0, 3, 3, 3], (), []),
+        ([1, 9, 9, 1, 1, 1, 9, 9], [0, 6, 0, 0, 0, 0, 3, 3], (), []),
+        ([1, 9, 9, 1, 1, 1, 9, 9], [0, 6, 0, 0, 3, 0, 3, 3], (), [4]),
+        ([1, 9, 9, 9, 9, 9, 9, 1], [0, 6, 0, 0, 0, 0, 3, 3], (6,), []),
+        ([5, 5, 5, 5, 5, 5, 5, 5], [6, 0, 0, 0, 0, 3, 0, 0], (), [5]),
+    ],
+)
+def test_what_was_late_is_not_late_again_in_the_same_rush(
+    offered: list[float], lag: list[float], anew: tuple[int, ...], late: list[int]
+) -> None:
+    assert relapses(offered, lag, anew) == late
+
+
+def test_a_relapse_breaks_the_promise() -> None:
+    """The rush hour with a fourth late cycle ten after the first: never late for long, and yet not kept."""
+    run = shipped("rush_hour")
+    assert verdict(run).kept
+    lag = [float(c.window.lag_s[2]) for c in run.cycles]
+    again = next(n for n, seconds in enumerate(lag) if seconds > 2.0) + 10
+    late = replace(run.cycles[again].window, lag_s=np.array([0.0, 0.0, 2.5]))
+    cycles = (*run.cycles[:again], replace(run.cycles[again], window=late), *run.cycles[again + 1 :])
+    found = verdict(replace(run, cycles=cycles))
+    assert not found.kept and found.queries[1].relapses == 1 and found.queries[1].late_cycles <= 3
+    assert found.sentence == "heavy was behind again in 1 cycles after the first 3 of a rush, up to 2.5 s"
 
 
 def test_longest() -> None:
