@@ -171,6 +171,7 @@ def test_raising_takes_two_cycles_and_steps(begin):
     cycle_.sql("update spillway.edge_metric set lag_rows = 0 where ended_at > %s", over)
     cycle_.sql("update spillway.partition_metric set latest_offset = end_offset where ended_at > %s", over - timedelta(minutes=1))
     cycle_.sql("update spillway.executor_cpu set cpu_pct = 5 where at > %s", over)
+    cycle_.sql("update spillway.node_metric set cpu_pct = 13 where at > %s", over)
     cycle_.run(last + 1, run)
     assert cycle_.keeps()["front:heavy"] == low
     assert cycle_.decision(last + 1)[3]["remember"]["raise_ready"] == {"heavy": 1}

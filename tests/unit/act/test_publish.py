@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from spillway.act.publish import compare, puts
+from spillway.act.publish import Life, compare, puts, unchanged
+from spillway.policy import Policy
 from spillway.store.settings import Setting
 
 from tests.support.windows import changed, window
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TTL = 60.0
+LIFE = Life(ttl_s=TTL, cycle_s=15.0, now=NOON)
 
 
 def setting(keep: float, *, age_s: float = 5.0, ttl_s: float | None = TTL) -> Setting:
@@ -24,7 +27,7 @@ def setting(keep: float, *, age_s: float = 5.0, ttl_s: float | None = TTL) -> Se
 def due(keep: float, current: Setting | None) -> list[tuple[float, float | None, bool]]:
     edges = [{"name": "union:heavy", "keep": keep, "reason": "why"}]
     return [
-        (p.keep, p.ttl_s, p.changes) for p in puts(edges, {"union:heavy": current} if current else {}, TTL, NOON)
+        (p.keep, p.ttl_s, p.changes) for p in puts(edges, {"union:heavy": current} if current else {}, LIFE)
     ]  # fmt: skip
 
 
@@ -44,10 +47,39 @@ def test_everything_again_needs_no_time_to_live():
 
 
 @pytest.mark.parametrize(
-    ("age_s", "written"), [(5.0, False), (29.0, False), (30.0, True), (59.0, True), (90.0, True)], ids=lambda v: str(v)
+    ("age_s", "written"), [(5.0, False), (14.0, False), (15.0, True), (59.0, True), (90.0, True)], ids=lambda v: str(v)
 )  # fmt: skip
-def test_a_keep_is_refreshed_when_half_of_its_life_is_over(age_s, written):
+def test_a_keep_is_refreshed_while_three_cycles_of_it_are_left(age_s, written):
     assert due(0.5, setting(0.5, age_s=age_s)) == ([(0.5, TTL, False)] if written else [])
+
+
+def test_a_long_life_is_refreshed_when_half_of_it_is_over():
+    long = Life(ttl_s=600.0, cycle_s=15.0, now=NOON)
+    assert not long.due(setting(0.5, age_s=299.0, ttl_s=600.0))
+    assert long.due(setting(0.5, age_s=300.0, ttl_s=600.0))
+
+
+@pytest.mark.parametrize(("cycle_s", "ttl_s"), [(5.0, 60.0), (15.0, 60.0), (60.0, 240.0)])
+def test_a_keep_outlives_three_cycles_that_decide_nothing(cycle_s, ttl_s):
+    assert Life.of(Policy(), cycle_s, NOON).ttl_s == ttl_s
+    assert ttl_s >= 4 * cycle_s
+
+
+@pytest.mark.parametrize(
+    ("current", "kept"),
+    [
+        (setting(0.5, age_s=20.0), [(0.5, TTL)]),
+        (setting(0.5, age_s=5.0), []),
+        (setting(0.5, age_s=60.0), []),
+        (setting(0.5, age_s=20.0, ttl_s=None), []),
+        (replace(setting(0.5, age_s=20.0), issued_by="ann"), []),
+    ],
+    ids=["in force", "young", "lapsed", "without an end", "of a person"],
+)
+def test_what_is_kept_alive_without_a_decision(current, kept):
+    found = unchanged({"union:heavy": current}, LIFE)
+    assert [(p.keep, p.ttl_s) for p in found] == kept
+    assert not any(p.changes for p in found)
 
 
 def test_a_keep_without_an_end_gets_one():
