@@ -1,9 +1,11 @@
 """What an answer is worth when part of its events was shed: a windowed sum over skewed values, from Kafka, on the standalone
 cluster, unshed and with lower and lower keeps, alternating in one run.
 
-The load a keep carries is the rows a second that the query drains from a backlog, as a ratio to what it drains unshed. Twice
-the unshed capacity is carried with the largest keep whose ratio reaches 2; the error of its sums, their bars, and how often
-the bar holds the unshed truth are told for short windows, of which there are many, and for long ones, each of many short ones.
+The load a keep carries is the rows a second that the query drains from a backlog, as a ratio to what it drains unshed, by the
+clock or by the CPU it takes, whichever is less: others on the machine slow down one run more than the next. Twice the unshed
+capacity is carried with the largest keep whose ratio reaches 2. The error of its sums, their bars, and how often the bar holds
+the unshed truth are told for short windows, of which there are many, and for long ones, each of many short ones. Every round
+reads a topic of its own with the same rides, of which other rows are shed: what is kept depends on the topic.
 
     make bench NAME=accuracy
     make bench NAME=accuracy ARGS="--rounds 3"
@@ -24,10 +26,12 @@ from typing import Any
 
 import numpy as np
 from _common import alternate, exit_code, finish, paired_ratios, say, services, spread
-from overhead import Cluster, Run, fill
+from confluent_kafka import Producer
+from overhead import PRODUCER, Cluster, Run, write
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from spillway.act.launch.conf import EXECUTOR_JVM
 from spillway.model.settings import Effective
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
@@ -43,7 +47,8 @@ KEEPS = (1.0, 0.35, 0.25, 0.15)
 WINDOWS, WINDOW_ROWS, SHORT_IN_LONG = 300, 4_000, 30
 WINDOW_S = 10
 BATCH_ROWS, PARTITIONS, BUCKETS = 200_000, 4, 2
-TOPIC = "accuracy.rides"
+TOPIC = "accuracy.rides.{}"
+"""One per round."""
 SKEW = 1.0
 """Sigma of the lognormal fares: the largest hundredth of the rides brings about a tenth of the income."""
 
@@ -62,7 +67,7 @@ def income(df: DataFrame, work: int) -> DataFrame:
     )
 
 
-def pipeline(work: int) -> Pipeline:
+def pipeline(work: int, topic: str) -> Pipeline:
     operator = Operator(
         name="income",
         function=f"{income.__module__}:{income.__name__}",
@@ -73,7 +78,7 @@ def pipeline(work: int) -> Pipeline:
         buckets=BUCKETS,
         args={"work": work},
     )
-    edge = Edge(name=f"{TOPIC}:income", topic=TOPIC, producer=None, consumer="income", partitions=PARTITIONS)
+    edge = Edge(name=f"{topic}:income", topic=topic, producer=None, consumer="income", partitions=PARTITIONS)
     applications = (Application(name="income", operators=("income",)),)
     return Pipeline(name="accuracy", operators=(operator,), edges=(edge,), applications=applications)
 
@@ -92,21 +97,24 @@ class Answer:
         return BATCH_ROWS / self.run.batch_s
 
 
-def write_rides(bootstrap: str, topics: Topics) -> None:
+def write_rides(bootstrap: str, topics: Topics, names: Sequence[str]) -> None:
     rows = WINDOWS * WINDOW_ROWS
-    say(f"writing {rows:,} rides, {WINDOWS} windows of {WINDOW_ROWS:,}")
-    topics.ensure([Topic(name=TOPIC, partitions=PARTITIONS)])
     fares = np.random.default_rng(4).lognormal(2.0, SKEW, rows).round(2)
     step_ms = WINDOW_S * 1000 / WINDOW_ROWS
     seconds = np.datetime_as_string(
         np.datetime64("2026-01-01T00:00:00.000") + (np.arange(rows) * step_ms).astype("timedelta64[ms]"), unit="ms"
     )
-    fill(bootstrap, TOPIC, rows, lambda n: b'{"at": "%sZ", "fare": %.2f}' % (seconds[n].encode(), fares[n]))
+    rides = [b'{"at": "%sZ", "fare": %.2f}' % (second.encode(), fare) for second, fare in zip(seconds, fares, strict=True)]
+    topics.ensure([Topic(name=name, partitions=PARTITIONS) for name in names])
+    producer = Producer({**PRODUCER, "bootstrap.servers": bootstrap})
+    for name in names:
+        say(f"writing {rows:,} rides to {name}, {WINDOWS} windows of {WINDOW_ROWS:,}")
+        write(producer, name, rows, rides.__getitem__)
 
 
-def answer(cluster: Cluster, keep: float, work: int) -> Answer:
-    """Drains the topic once with this keep."""
-    spec = pipeline(work)
+def answer(cluster: Cluster, keep: float, work: int, number: int) -> Answer:
+    """Drains the topic of a round once with this keep."""
+    spec = pipeline(work, TOPIC.format(number))
     jvm: Any = cluster.spark._jvm
     name = property_name(spec.name, spec.edges[0].name)
     jvm.java.lang.System.setProperty(name, encode(Effective(keep=keep, decision_id=1, source="setting")))
@@ -149,17 +157,17 @@ def compared(sums: Sequence[float], errors: Sequence[float], truth: Sequence[flo
 
 
 def judged(answers: Mapping[float, Sequence[Answer]]) -> list[dict[str, Any]]:
-    """One entry per keep, the unshed one first; every keep sheds the same rows in every round, so one answer of each will do."""
+    """One entry per keep, the unshed one first, over the windows of all rounds."""
     unshed = answers[1.0]
-    truth = unshed[0].sums
+    truth = [total for one in unshed for total in one.sums]
     found = []
     for keep, given in answers.items():
-        one = given[0]
-        short, long_ = (one.sums, one.errors), long_windows(one.sums, one.errors)
+        short = [total for one in given for total in one.sums], [error for one in given for error in one.errors]
+        long_ = long_windows(*short)
         found.append(
             {
                 "keep": keep,
-                "kept": round(one.rows / (WINDOWS * WINDOW_ROWS), 4),
+                "kept": round(statistics.fmean(one.rows for one in given) / (WINDOWS * WINDOW_ROWS), 4),
                 "load_ratio": spread(paired_ratios([a.load for a in given], [a.load for a in unshed])),
                 "cpu_ratio": spread(paired_ratios([a.run.cpu_s for a in given], [a.run.cpu_s for a in unshed])),
                 "rows_per_s": round(statistics.median(a.load for a in given)),
@@ -171,18 +179,36 @@ def judged(answers: Mapping[float, Sequence[Answer]]) -> list[dict[str, Any]]:
     return found
 
 
+def show(keeps: Sequence[Mapping[str, Any]]) -> None:
+    """For people: what each keep carries, and what its sums over short and long windows are worth."""
+    print(f"{'keep':>5}{'load':>7}{'cpu':>7}   {'window':<15}{'error':>8}{'p95':>8}{'bar':>8}{'held':>8}")
+    for k in keeps:
+        for name, rows in (("short", WINDOW_ROWS), ("long", WINDOW_ROWS * SHORT_IN_LONG)):
+            e = k[name]
+            print(
+                f"{k['keep']:>5.2f}{k['load_ratio']['median']:>7.2f}{k['cpu_ratio']['median']:>7.2f}   {f'{rows:,} rides':<15}"
+                f"{e['error_pct']:>7.2f}%{e['error_p95_pct']:>7.2f}%{e['bar_pct']:>7.2f}%{100 * e['held']:>7.1f}%"
+            )
+
+
+def carried(keep: Mapping[str, Any]) -> float:
+    """The load, as a ratio to the unshed capacity."""
+    return float(min(keep["load_ratio"]["median"], round(1 / keep["cpu_ratio"]["median"], 3)))
+
+
 def conclude(keeps: Sequence[Mapping[str, Any]]) -> int:
     """Prints the last line; the exit code."""
     good = [k for k in keeps if k["long"]["error_pct"] <= 100 * GOAL_ERROR]
-    most = max(good, key=lambda k: k["load_ratio"]["median"])
-    carrying = [k for k in keeps if k["load_ratio"]["median"] >= OVERLOAD]
+    most = max(good, key=carried)
+    carrying = [k for k in keeps if carried(k) >= OVERLOAD]
     at_overload = max(carrying, key=lambda k: k["keep"], default=None)
     goals = {
-        "load_at_1_pct_error_at_least_2": most["load_ratio"]["median"] >= GOAL_LOAD,
+        "load_at_1_pct_error_at_least_2": carried(most) >= GOAL_LOAD,
         "bar_holds_truth_at_least_0.93": at_overload is not None and at_overload["short"]["held"] >= GOAL_HELD,
     }
     result = {
-        "load_at_1_pct_error": most["load_ratio"]["median"],
+        "load_at_1_pct_error": carried(most),
+        "rides_in_a_window_for_1_pct": WINDOW_ROWS * SHORT_IN_LONG,
         "keep_at_1_pct_error": most["keep"],
         "at_twice_the_capacity": at_overload,
         "keeps": list(keeps),
@@ -198,18 +224,21 @@ def main() -> int:
     parser.add_argument("--work", type=int, default=60, help="terms of the surcharge's series: the work per kept row")
     args = parser.parse_args()
     with services("kafka", "spark") as env, tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(env, Path(folder))
+        cluster = Cluster(env, Path(folder), EXECUTOR_JVM)
         for key, value in session_conf(State(checkpoint=0, buckets=BUCKETS, max_rows=None), "file:").items():
             cluster.spark.conf.set(key, value)
         try:
-            write_rides(env["SPILLWAY_KAFKA"], Topics(env["SPILLWAY_KAFKA"]))
+            topics = [TOPIC.format(number) for number in range(args.rounds)]
+            write_rides(env["SPILLWAY_KAFKA"], Topics(env["SPILLWAY_KAFKA"]), topics)
             say("warm-up")
-            answer(cluster, KEEPS[1], args.work)
-            runs = {f"keep {k:g}": (lambda _, k=k: answer(cluster, k, args.work)) for k in KEEPS}
+            answer(cluster, KEEPS[-1], args.work, 0)
+            runs = {f"keep {k:g}": (lambda number, k=k: answer(cluster, k, args.work, number)) for k in KEEPS}
             answers = alternate(runs, rounds=args.rounds, warm_up=0)
         finally:
             cluster.spark.stop()
-    return conclude(judged({keep: answers[f"keep {keep:g}"] for keep in KEEPS}))
+    found = judged({keep: answers[f"keep {keep:g}"] for keep in KEEPS})
+    show(found)
+    return conclude(found)
 
 
 if __name__ == "__main__":
