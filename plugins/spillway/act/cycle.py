@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from spillway.decide.qod import decide, learn
 from spillway.gates.tables import Judged
 from spillway.gates.verdict import Failure, Verdict
-from spillway.model.qod import Cost, Observation
+from spillway.model.qod import Cost, Observation, shortage
 from spillway.model.window import Interval, Window
 from spillway.observe.samples import read_samples
 from spillway.observe.window import read_window
@@ -43,7 +43,7 @@ def observe(conn: Connection, interval: Interval, run: Run) -> Step:
 
     policy = run.policy
     window = read_window(conn, interval, policy, off_too=not run.live)
-    verdict = check_observation(window, policy.qod_clock_skew_s)
+    verdict = check_observation(window, policy.qod_ahead_s)
     decisions.save_policy(conn, run)
     refused = [_refuse(conn, window, run, p, verdict) for p in window.declared if not verdict.passed(p)]
     passed = {p: d.mode for p, d in window.declared.items() if verdict.passed(p)}
@@ -54,7 +54,7 @@ def observe(conn: Connection, interval: Interval, run: Run) -> Step:
     before = decisions.remembered(conn, run, interval, modes)
     said = []
     for world, members in _worlds(window, ready, run).items():
-        seen = observation(window, members, before, costs)
+        seen = observation(window, members, before, costs, policy)
         decisions.save_observation(conn, run, interval, world, members, seen.to_json())
         said.append(f"{world}: {', '.join(members)}")
     conn.commit()
@@ -188,5 +188,5 @@ def summary(output: Mapping[str, Any]) -> str:
     for move in output["moves"]:
         said += f"; {move['operator']} should move from {move['from']} to {move['to']}"
     if infeasible := output["infeasible"]:
-        said += f"; INFEASIBLE for {', '.join(infeasible['queries'])}, {infeasible['cores_needed']:.2g} cores are missing"
+        said += f"; INFEASIBLE for {', '.join(infeasible['queries'])}, {shortage(infeasible)}"
     return said

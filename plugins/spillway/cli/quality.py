@@ -11,6 +11,7 @@ import typer
 
 from spillway.cli.guard import BadInput
 from spillway.cli.who import me
+from spillway.model.qod import shortage
 
 if TYPE_CHECKING:
     from spillway.act.replay import Comparison
@@ -145,7 +146,7 @@ def explain(decision: Stored, failures: list[dict[str, Any]], edge: str | None =
         said.append(f"  query {name} gets accuracy {q['desired']:.4g} (floor {q['floor']:g}, priority {q['priority']}{possible})")
     said += [f"  {m['operator']} should move from {m['from']} to {m['to']}: {m['reason']}" for m in output["moves"]]
     if below := output["infeasible"]:
-        said.append(f"  INFEASIBLE for {', '.join(below['queries'])}: {below['cores_needed']:.2g} cores are missing")
+        said.append(f"  INFEASIBLE for {', '.join(below['queries'])}: {shortage(below)}")
     said += [f"  missing: {field}" for field in output["missing"]]
     if decision.verified:
         said.append(

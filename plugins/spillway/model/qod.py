@@ -200,10 +200,30 @@ class Infeasible:
 
     queries: tuple[str, ...]
     """Those below their floor, highest priority first."""
-    cores_needed: float
-    """The smallest addition of cores that would fix it."""
+    cores_needed: float | None
+    """The smallest addition of cores that would fix it, with the instances below; None when that cannot be known."""
     at: Mapping[str, float] = field(default_factory=dict)
-    """Where: cores by node. What is missing here from `cores_needed` needs more instances, not more cores on a node."""
+    """Where: cores by node. What `cores_needed` has beyond that is for further instances, on whichever node."""
+    instances_needed: Mapping[str, int] = field(default_factory=dict)
+    """By operator: so many more, because those there are would need more than one core each."""
+
+
+def shortage(infeasible: Mapping[str, Any]) -> str:
+    """What is missing, in words, from the interchange of an `Infeasible`.
+
+    >>> shortage({"cores_needed": 0.6})
+    '0.6 cores are missing'
+    >>> shortage({"cores_needed": 1.25, "instances_needed": {"heavy": 1}})
+    '1.2 cores and 1 more of heavy are missing'
+    >>> shortage({"cores_needed": None})
+    'how many cores are missing is not known'
+    """
+    cores = infeasible["cores_needed"]
+    if cores is None:
+        return "how many cores are missing is not known"
+    instances = [f"{count} more of {name}" for name, count in infeasible.get("instances_needed", {}).items()]
+    words = [*([f"{cores:.2g} cores"] if cores or not instances else []), *instances]
+    return f"{' and '.join(words)} are missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -256,6 +256,7 @@ def decision_dict(decision: Decision) -> dict[str, Any]:
             "queries": list(infeasible.queries),
             "cores_needed": infeasible.cores_needed,
             "at": dict(infeasible.at),
+            "instances_needed": dict(infeasible.instances_needed),
         }
         if infeasible
         else None,

@@ -11,7 +11,8 @@ from typing import Any
 
 from spillway.model.qod import Cost, Decision, Edge, Instance, Node, Observation, Operator, Previous
 from spillway.model.topology import Pipeline
-from spillway.model.window import Window
+from spillway.model.window import BEYOND_CORES, Interval, NodeRow, Window
+from spillway.policy import Policy
 
 Remembered = Mapping[str, Mapping[str, Mapping[str, float]]]
 """By pipeline: `remember` of its last decision, under the names of its topology."""
@@ -38,12 +39,24 @@ def worlds(modes: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def observation(
-    window: Window, pipelines: Iterable[str], remembered: Remembered, costs: Mapping[tuple[str, str], Cost | None]
+    window: Window,
+    pipelines: Iterable[str],
+    remembered: Remembered,
+    costs: Mapping[tuple[str, str], Cost | None],
+    policy: Policy,
 ) -> Observation:
-    """The world of these pipelines; whatever else runs on their nodes is load that nobody here can lower."""
+    """The world of these pipelines; whatever else runs on their nodes is load that nobody here can lower.
+
+    Nodes that none of them runs on are where something may move to, and no gate looks at them: only those whose metrics can be
+    believed are there."""
     members = sorted(pipelines)
+    on = {node for p in members for node in window.nodes_of(p)}
     return Observation(
-        nodes=tuple(Node(name=n.node, cores=float(n.cores), cpu=n.cpu) for n in window.nodes),
+        nodes=tuple(
+            Node(name=n.node, cores=float(n.cores), cpu=n.cpu)
+            for n in window.nodes
+            if n.node in on or _believable(n, window.interval, policy)
+        ),
         operators=tuple(o for p in members for o in _operators(window, p, costs)),
         edges=tuple(
             Edge(
@@ -61,6 +74,16 @@ def observation(
         age_s=age_s(window, members),
         cycle_s=window.interval.seconds,
         now=window.interval.end.isoformat(),
+    )
+
+
+def _believable(node: NodeRow, interval: Interval, policy: Policy) -> bool:
+    least, most = policy.qod_ahead_s
+    return (
+        node.age_s <= policy.qod_stale_cycles * interval.seconds
+        and node.cpu is not None
+        and 0.0 <= node.cpu <= 100.0 * node.cores + BEYOND_CORES
+        and least <= node.ahead_s <= most
     )
 
 
@@ -144,6 +167,7 @@ def part(decision: Decision, pipeline: Pipeline, nodes: Iterable[str]) -> dict[s
     names = {_edge_name(pipeline.name, e.producer, e.topic, e.consumer): e.name for e in pipeline.edges}
     infeasible = whole["infeasible"]
     below = [q for q in infeasible["queries"] if own(q)] if infeasible else []
+    more = {plain(n): count for n, count in infeasible["instances_needed"].items() if own(n)} if infeasible else {}
     remember = whole["remember"]
     return {
         **whole,
@@ -156,7 +180,7 @@ def part(decision: Decision, pipeline: Pipeline, nodes: Iterable[str]) -> dict[s
         "queries": {plain(n): q for n, q in whole["queries"].items() if own(n)},
         "moves": [{**m, "operator": plain(m["operator"])} for m in whole["moves"] if own(m["operator"])],
         "missing": [m for m in whole["missing"] if prefix in m or m.startswith("nodes.")],
-        "infeasible": {**infeasible, "queries": [plain(q) for q in below]} if below else None,
+        "infeasible": {**infeasible, "queries": [plain(q) for q in below], "instances_needed": more} if below else None,
         "remember": {
             "keeps": {names[n]: keep for n, keep in remember["keeps"].items() if n in names},
             "raise_ready": {plain(n): cycles for n, cycles in remember["raise_ready"].items() if own(n)},

@@ -17,7 +17,7 @@ TAXI, ADS = pipeline("taxi"), pipeline("ads", priorities=(9, 2), floors=(0.5, 0.
 
 def test_the_world_is_what_the_interchange_reads():
     found = observation(
-        window(TAXI, ADS), ["taxi", "ads"], {}, {("taxi", "heavy"): Cost(fixed=1.0, per_arrived=0.1, per_kept=0.2)}
+        window(TAXI, ADS), ["taxi", "ads"], {}, {("taxi", "heavy"): Cost(fixed=1.0, per_arrived=0.1, per_kept=0.2)}, Policy()
     )
     assert Observation.from_json(found.to_json()) == found
     assert [o.name for o in found.operators] == ["ads/union", "ads/light", "ads/heavy", "taxi/union", "taxi/light", "taxi/heavy"]
@@ -29,14 +29,14 @@ def test_the_world_is_what_the_interchange_reads():
 
 
 def test_pipelines_outside_the_world_are_load_of_their_nodes():
-    alone = observation(window(TAXI, ADS), ["taxi"], {}, {})
+    alone = observation(window(TAXI, ADS), ["taxi"], {}, {}, Policy())
     assert {o.name.split("/")[0] for o in alone.operators} == {"taxi"}
-    assert alone.nodes[0].cpu == observation(window(TAXI, ADS), ["taxi", "ads"], {}, {}).nodes[0].cpu
+    assert alone.nodes[0].cpu == observation(window(TAXI, ADS), ["taxi", "ads"], {}, {}, Policy()).nodes[0].cpu
 
 
 def test_what_is_remembered_goes_back_under_the_names_of_the_world():
     remembered = {"taxi": {"keeps": {"union:heavy": 0.4, "taxi.yellow:union": 0.9}, "raise_ready": {"heavy": 1}}}
-    found = observation(changed(window(TAXI), "edges", 1, keep=0.7), ["taxi"], remembered, {})
+    found = observation(changed(window(TAXI), "edges", 1, keep=0.7), ["taxi"], remembered, {}, Policy())
     assert found.previous is not None
     assert found.previous.keeps == {
         "taxi.yellow:taxi/union": 0.9, "taxi.green:taxi/union": 0.7, "taxi/union:taxi/light": 1.0, "taxi/union:taxi/heavy": 0.4,
@@ -47,9 +47,36 @@ def test_what_is_remembered_goes_back_under_the_names_of_the_world():
     }  # fmt: skip
 
 
+SPARE = {
+    "fresh": ({}, True),
+    "as old as may be": ({"age_s": 45.0}, True),
+    "stale": ({"age_s": 45.1}, False),
+    "unknown": ({"cpu": None}, False),
+    "not a number": ({"cpu": float("nan")}, False),
+    "negative": ({"cpu": -1.0}, False),
+    "more than it has": ({"cpu": 406.0}, False),
+    "a clock ahead": ({"ahead_s": 2.1}, False),
+    "a clock behind": ({"ahead_s": -3.6}, False),
+}
+
+
+@pytest.mark.parametrize("state", SPARE)
+def test_a_node_nobody_runs_on_is_there_only_if_its_metrics_can_be_believed(state):
+    """Moves go to such nodes, and no gate looks at them."""
+    values, there = SPARE[state]
+    found = window(TAXI)
+    found = replace(found, nodes=(*found.nodes, replace(found.nodes[0], node="n3", **values)))
+    assert [n.name for n in observation(found, ["taxi"], {}, {}, Policy()).nodes] == ["n1", "n2", *["n3"] * there]
+
+
+def test_a_node_in_use_is_there_whatever_was_measured():
+    found = changed(window(TAXI), "nodes", 1, age_s=100.0)
+    assert [n.name for n in observation(found, ["taxi"], {}, {}, Policy()).nodes] == ["n1", "n2"]
+
+
 def test_a_decision_falls_into_parts_that_together_are_all_of_it():
     busy = window(TAXI, ADS, cpu=90.0)
-    decision = decide(observation(busy, ["taxi", "ads"], {}, {}), Policy())
+    decision = decide(observation(busy, ["taxi", "ads"], {}, {}, Policy()), Policy())
     parts = {spec.name: part(decision, spec, busy.nodes_of(spec.name)) for spec in (TAXI, ADS)}
     assert sum(len(p["edges"]) for p in parts.values()) == len(decision.edges)
     assert [e["name"] for e in parts["taxi"]["edges"]] == [e.name for e in TAXI.edges]
@@ -71,13 +98,14 @@ def test_only_the_pipeline_whose_query_is_below_its_floor_is_infeasible():
     tight = window(pipeline("taxi", floors=(1.0, 1.0)), pipeline("ads", priorities=(9, 9), floors=(0.0, 0.0)), cpu=100.0)
     tight = replace(tight, nodes=tuple(replace(n, cores=1, cpu=100.0) for n in tight.nodes))
     tight = replace(tight, edges=tuple(replace(e, out_rate=1000.0) for e in tight.edges))
-    decision = decide(observation(tight, ["taxi", "ads"], {}, {}), Policy())
+    decision = decide(observation(tight, ["taxi", "ads"], {}, {}, Policy()), Policy())
     assert decision.infeasible is not None
     assert part(decision, pipeline("ads"), ["n1"])["infeasible"] is None
     assert part(decision, pipeline("ads"), ["n1"])["feasible"] is True
     taxi = part(decision, pipeline("taxi"), ["n1"])
     assert set(taxi["infeasible"]["queries"]) <= {"light", "heavy"}
     assert taxi["infeasible"]["cores_needed"] > 0
+    assert set(taxi["infeasible"]["instances_needed"]) == {"union", "light", "heavy"}
 
 
 def test_a_query_gives_way_to_a_more_important_one_of_another_pipeline():
@@ -86,7 +114,7 @@ def test_a_query_gives_way_to_a_more_important_one_of_another_pipeline():
     full = window(low, high, cpu=50.0)
     full = replace(full, nodes=tuple(replace(n, cores=1, cpu=100.0) for n in full.nodes))
     full = replace(full, edges=tuple(replace(e, out_rate=3 * (e.out_rate or 0.0)) for e in full.edges))
-    decision = decide(observation(full, ["low", "high"], {}, {}), Policy())
+    decision = decide(observation(full, ["low", "high"], {}, {}, Policy()), Policy())
     assert decision.queries["high/heavy"].desired > decision.queries["low/heavy"].desired
 
 

@@ -25,6 +25,8 @@ class Load:
     extra: Floats
     read: Floats
     """By edge; the rest is by operator."""
+    idle: Floats
+    """Of `fixed`, what an instance costs however few rows it gets."""
 
 
 def measured(world: World) -> Floats:
@@ -64,6 +66,7 @@ def proportional(world: World, current: Floats, floor: Floats) -> Load:
         own=np.where(stalled, bet, slope),
         extra=np.where(stalled, np.where(floor > 0.0, 0.0, CORE), slope),
         read=np.zeros(len(world.edges)),
+        idle=np.zeros_like(current),
     )
 
 
@@ -98,6 +101,7 @@ def affine(world: World, current: Floats, demanded: Floats, floor: Floats) -> Lo
         own=np.where(known, kept, plain.own),
         extra=np.where(known, kept, plain.extra),
         read=np.where(outside, 0.0, reading),
+        idle=np.where(known, fixed, 0.0),
     )
 
 

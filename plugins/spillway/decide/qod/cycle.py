@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from spillway.decide.qod import hold
 from spillway.decide.qod.cpu import CORE, available, on_nodes, required
 from spillway.decide.qod.damping import Damped, damp
+from spillway.decide.qod.fill import ALIKE
 from spillway.decide.qod.paper import plan as literal_plan
 from spillway.decide.qod.plan import Plan, plan
 from spillway.decide.qod.propagate import downward, keeps, upward
@@ -161,8 +163,9 @@ def _infeasible(world: World, planned: Plan) -> Infeasible | None:
     order = sorted(planned.below_floor.tolist(), key=lambda q: (-world.rank[q], q))
     return Infeasible(
         queries=tuple(world.operators[world.query[q]].name for q in order),
-        cores_needed=round((sum(planned.addition.values()) + planned.more_instances) / CORE, 6),
+        cores_needed=round((sum(planned.addition.values()) + planned.more.cpu) / CORE, 6),
         at={world.nodes[n].name: round(cpu / CORE, 6) for n, cpu in sorted(planned.addition.items())},
+        instances_needed={world.operators[t].name: count for t, count in planned.more.instances.items()},
     )
 
 
@@ -183,9 +186,16 @@ def _held(observation: Observation, only: set[str] | None, missing: tuple[str, .
     world = columns(observation.nodes, operators, edges)
     in_force = [previous.keeps.get(e.name, e.keep) for e in edges]
     accuracy = downward(world, np.array(in_force, dtype=np.float64))
-    queries = accuracy[world.query].tolist()
+    names = [operators[k].name for k in world.query.tolist()]
+    queries = {
+        name: QueryState(desired=desired, floor=floor, priority=priority)
+        for name, desired, floor, priority in zip(
+            names, accuracy[world.query].tolist(), world.floor.tolist(), world.priority, strict=True
+        )
+    }
+    below = _below(queries)
     return Decision(
-        feasible=True,
+        feasible=not below,
         edges=tuple(
             EdgeKeep(
                 producer=edge.producer,
@@ -199,17 +209,18 @@ def _held(observation: Observation, only: set[str] | None, missing: tuple[str, .
             )
             for edge, keep, reaches in zip(edges, in_force, accuracy[world.consumer].tolist(), strict=True)
         ),
-        queries={
-            operators[k].name: QueryState(desired=desired, floor=floor, priority=priority)
-            for k, desired, floor, priority in zip(
-                world.query.tolist(), queries, world.floor.tolist(), world.priority, strict=True
-            )
-        },
+        queries=queries,
         missing=missing,
+        infeasible=Infeasible(queries=below, cores_needed=None) if below else None,
         held=METRICS_STALE if only is None else None,
         remember=Previous(keeps={e.name: keep for e, keep in zip(edges, in_force, strict=True)}),
         expected=Expected(accuracy=dict(zip((o.name for o in operators), accuracy.tolist(), strict=True))),
     )
+
+
+def _below(queries: Mapping[str, QueryState]) -> tuple[str, ...]:
+    """Those below their floor, highest priority first."""
+    return tuple(sorted((n for n, q in queries.items() if q.desired < q.floor - ALIKE), key=lambda n: -queries[n].priority))
 
 
 def _together(observation: Observation, decided: Decision, held: Decision) -> Decision:
@@ -219,13 +230,19 @@ def _together(observation: Observation, decided: Decision, held: Decision) -> De
     accuracy = {**decided.expected.accuracy, **held.expected.accuracy}
     keeps_in_force = {**decided.remember.keeps, **held.remember.keeps}
     operators: tuple[Operator, ...] = observation.operators
+    infeasible = decided.infeasible
+    if held.infeasible:
+        more = infeasible or held.infeasible
+        names = {*more.queries, *held.infeasible.queries}
+        below = tuple(sorted((o.name for o in operators if o.name in names), key=lambda n: -queries[n].priority))
+        infeasible = replace(more, queries=below, cores_needed=None)
     return Decision(
-        feasible=decided.feasible,
+        feasible=infeasible is None,
         edges=tuple(edges[e.name] for e in observation.edges),
         queries={o.name: queries[o.name] for o in operators if o.name in queries},
         moves=decided.moves,
         missing=decided.missing,
-        infeasible=decided.infeasible,
+        infeasible=infeasible,
         remember=Previous(
             keeps={e.name: keeps_in_force[e.name] for e in observation.edges}, raise_ready=decided.remember.raise_ready
         ),

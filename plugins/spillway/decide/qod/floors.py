@@ -47,13 +47,13 @@ class Plan:
 
 def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, seed: int = 0) -> Plan:
     """Moves that make the floors fit; `required` is CPU of one instance at its min_accuracy, `rank` its priority, by operator."""
-    usable = ~warming(world) & ~np.isnan(world.node_cpu)
+    able = usable(world)
     size = required[world.operator_of]
     needed = total(world.node_of, size, len(world.nodes))
-    over = np.flatnonzero(usable & (needed > available + SLIVER))
+    over = np.flatnonzero(able & (needed > available + SLIVER))
     if not len(over):
         return Plan(moves=(), short={})
-    room, unused = np.where(usable, available - needed, -np.inf), free(world)
+    room, unused = np.where(able, available - needed, -np.inf), free(world)
     home, short = world.node_of.copy(), {}
     by_node = np.argsort(world.node_of, kind="stable")
     begin = np.searchsorted(world.node_of[by_node], np.arange(len(world.nodes) + 1))
@@ -75,7 +75,7 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
             short[source] = left
     missing: Floats | None = None
     if short and len(size) <= MOST_ITEMS:
-        elsewhere, missing = repack(size, world.node_of, np.where(usable, available, -np.inf), seed=seed)
+        elsewhere, missing = repack(size, world.node_of, np.where(able, available, -np.inf), seed=seed)
         if not missing.any():
             home, short = elsewhere, {}
     moves = tuple(
@@ -144,6 +144,11 @@ def warming(world: World) -> Flags:
     result = np.zeros(len(world.nodes), dtype=bool)
     result[world.node_of[world.warming]] = True
     return result
+
+
+def usable(world: World) -> Flags:
+    """Nodes that something may be moved off or onto."""
+    return ~warming(world) & ~np.isnan(world.node_cpu)
 
 
 def free(world: World) -> Floats:

@@ -131,7 +131,7 @@ def plan(world: World, *, seed: int = 0) -> Plan:
         moves=tuple(moves),
         below_floor=promise.below,
         addition=promise.addition,
-        more_instances=promise.more_instances,
+        more=promise.more,
     )
 
 

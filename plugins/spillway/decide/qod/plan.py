@@ -12,8 +12,18 @@ from spillway.decide.qod.cpu import CORE, Load, affine, available, on_nodes, pro
 from spillway.decide.qod.fill import ALIKE, NOTHING, Filled
 from spillway.decide.qod.propagate import upward
 from spillway.decide.qod.uses import Uses, uses
-from spillway.decide.qod.world import Floats, Ints, World
+from spillway.decide.qod.world import Flags, Floats, Ints, World
 from spillway.policy import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Further:
+    """Instances that floors need beyond those there are, whose one core each does not suffice."""
+
+    instances: dict[int, int]
+    """By operator."""
+    cpu: float
+    """CPU they need and no node has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +46,7 @@ class Plan:
     """Queries whose floor cannot be met, by number."""
     addition: dict[int, float]
     """CPU by node whose addition would make all floors fit."""
-    more_instances: float
-    """CPU that floors need beyond one core per instance."""
+    more: Further
 
 
 def plan(world: World, policy: Policy) -> Plan:
@@ -70,7 +79,7 @@ def plan(world: World, policy: Policy) -> Plan:
         moves=promise.moves,
         below_floor=promise.below,
         addition=promise.addition,
-        more_instances=promise.more_instances,
+        more=promise.more,
     )
 
 
@@ -82,7 +91,7 @@ class Promise:
     below: Ints
     moves: tuple[floors.Moved, ...]
     addition: dict[int, float]
-    more_instances: float
+    more: Further
 
 
 def keep_floors(world: World, load: Load, floor: Floats, seed: int) -> Promise:
@@ -109,7 +118,24 @@ def keep_floors(world: World, load: Load, floor: Floats, seed: int) -> Promise:
         below=np.flatnonzero(start < world.floor - ALIKE),
         moves=relief.moves,
         addition=addition,
-        more_instances=float(np.sum((at_floors - CORE) * world.instances, where=cramped)),
+        more=_further(world, load, at_floors, cramped, offered, addition) if cramped.any() else Further(instances={}, cpu=0.0),
+    )
+
+
+def _further(world: World, load: Load, at_floors: Floats, cramped: Flags, offered: Floats, addition: dict[int, float]) -> Further:
+    """Instances enough that none needs more than one core. They share the rows of those there are; each costs `idle` anew.
+
+    Where the floors of the others and the addition leave CPU unused, on whichever node, it is theirs.
+    """
+    helped = np.flatnonzero(cramped & (load.idle < CORE))
+    idle, count = load.idle[helped], world.instances[helped]
+    shared = (at_floors[helped] - idle) * count
+    enough = np.ceil(shared / (CORE - idle) - ALIKE)
+    wanted = float(np.sum(shared + idle * enough - CORE * count))
+    unused = (offered - on_nodes(world, np.minimum(at_floors, CORE)))[floors.usable(world)].sum() + sum(addition.values())
+    return Further(
+        instances=dict(zip(helped.tolist(), (enough - count).astype(int).tolist(), strict=True)),
+        cpu=max(wanted - float(unused), 0.0),
     )
 
 
