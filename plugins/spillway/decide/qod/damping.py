@@ -37,7 +37,8 @@ def damp(before: Floats, possible: Floats, floor: Floats, ready: Ints, may_rise:
     """
     gap = possible - before
     whole = (possible >= 1.0) & (gap > 0.0)  # the last bit to 1 is made, however small
-    small = (np.abs(gap) < policy.qod_tolerance) & ~whole
+    first = (before <= 0.0) & (gap > 0.0)  # what gets nothing shows nothing of what it could do
+    small = (np.abs(gap) < policy.qod_tolerance) & ~whole & ~first
     higher = (gap > 0.0) & ~small
     ready = np.where(higher, ready + 1, 0)
     rises = higher & may_rise & (ready >= policy.qod_raise_cycles)

@@ -239,6 +239,22 @@ def test_the_last_bit_to_everything_is_made() -> None:
     assert decide(again(calm, first), WHOLE).keep("to_q:q") == 1.0
 
 
+def test_a_keep_of_nothing_rises_by_however_little_is_possible() -> None:
+    """Three operators that stand still bet on a core each, and 5 percent are free: else they would never be seen to run."""
+    names = ("a", "b", "q")
+    observation = Observation(
+        nodes=(Node(name="n1", cores=1.0, cpu=95.0),),
+        operators=tuple(Operator(name=n, instances=(Instance(node="n1", in_rate=0.0, cpu=0.0),)) for n in names),
+        edges=tuple(
+            Edge(producer=above, topic=None if above else "t", consumer=n, out_rate=0.0 if above else 100.0, lag=0.0, keep=keep)
+            for above, n, keep in ((None, "a", 0.0), ("a", "b", 1.0), ("b", "q", 1.0))
+        ),
+    )
+    first = decide(observation, WHOLE)
+    assert (first.edges[0].keep, first.edges[0].code) == (0.0, Reason.RAISE_WAITS)
+    assert decide(again(observation, first), WHOLE).keep("t:a") == pytest.approx(0.05 / 3)
+
+
 def test_a_floor_is_not_waited_for() -> None:
     calm = replace(seen(query("q", cpu=50.0, floor=0.6)), previous=Previous(keeps={"to_q:q": 0.1}))
     assert decide(calm, WHOLE).keep("to_q:q") == pytest.approx(0.6)
