@@ -1,7 +1,8 @@
 """Keeps every pipeline as accurate as its nodes allow: observes a closed window, decides, publishes, compares with the outcome.
 
-A red task is where a cycle stopped for at least one pipeline; its log and `spillway why` say why. The others went on. A backfill
-replays past windows and changes nothing that runs. Cycles shorter than 10 s run in one task that stays.
+The first red task is where a cycle stopped for at least one pipeline; its log and `spillway why` say why. The others went on;
+`verify` is red at their end, so that the run is. A backfill replays past windows and changes nothing that runs. Cycles shorter
+than 10 s run in one task that stays.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def spillway_qod() -> None:
         return qod_step("publish", dag_run)
 
     @task(execution_timeout=LIMIT, trigger_rule="all_done")
-    def verify(dag_run=None):  # type: ignore[no-untyped-def]
+    def verify(dag_run=None, ti=None):  # type: ignore[no-untyped-def]
         from spillway.act.tasks import qod_step
 
-        return qod_step("verify", dag_run)
+        return qod_step("verify", dag_run, ti)
 
     if RESIDENT:
         cycles()

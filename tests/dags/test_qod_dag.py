@@ -67,7 +67,8 @@ def test_a_cycle_stops_for_the_pipeline_a_gate_refuses_and_publishes_the_other(
         store(database, Recording(start=began, seconds=600.0, rush=(60.0, 600.0), name=name))
     database.sql("owner", "update spillway.topic_metric set end_offset = 100000000 - end_offset where topic = 'bad.in'")
     [run] = call(airflow, "test", str(REPO / "dags"), "spillway_qod")
-    assert run["tasks"] == {"observe": "failed", "decide": "success", "publish": "success", "verify": "success"}
+    assert run["tasks"] == {"observe": "failed", "decide": "success", "publish": "success", "verify": "failed"}
+    assert run["state"] == "failed", "where a cycle stopped for somebody, its run is red"
     status = dict(database.sql("read", "select pipeline, status from spillway.decision"))
     assert status == {"good": "published", "bad": "refused"}
     assert {p for (p,) in database.sql("read", "select distinct pipeline from spillway.edge_setting")} == {"good"}

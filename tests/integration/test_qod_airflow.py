@@ -12,7 +12,10 @@ from typing import Any
 import psycopg2
 import pytest
 import requests
+from spillway.act.replay import replay
 from spillway.embedded import Stack
+from spillway.policy import Policy
+from spillway.store.decisions import Run
 
 from tests.support.line import until
 from tests.support.recorded import Recording, store
@@ -43,11 +46,11 @@ class Site:
         found = self.call("GET", "/dags/spillway_qod/dagRuns", params={"order_by": "-run_after", "limit": 100})["dag_runs"]
         return [r for r in found if r["run_type"] == kind]
 
-    def backfill(self, start: datetime, end: datetime, behaviour: str) -> None:
+    def backfill(self, start: datetime, end: datetime, behaviour: str, *, name: str = "past", active: int = 1) -> None:
         """Waits for its end; only one at a time is possible, and Airflow notices an end only now and then."""
         body = {
-            "dag_id": "spillway_qod", "from_date": start.isoformat(), "to_date": end.isoformat(), "max_active_runs": 1,
-            "reprocess_behavior": behaviour, "run_backwards": False, "dag_run_conf": {"replay": "past"},
+            "dag_id": "spillway_qod", "from_date": start.isoformat(), "to_date": end.isoformat(), "max_active_runs": active,
+            "reprocess_behavior": behaviour, "run_backwards": False, "dag_run_conf": {"replay": name},
         }  # fmt: skip
         number = self.call("POST", "/backfills", json=body)["id"]
         until(lambda: self.call("GET", f"/backfills/{number}")["completed_at"], 180, "the backfill ends", every_s=2.0)
@@ -75,7 +78,7 @@ def site(run_root: Path) -> Iterator[Site]:
         stack.clean()
 
 
-DECIDED = "select interval_end, status, output from spillway.decision where origin = 'replay' order by 1"
+DECIDED = "select interval_end, status, output from spillway.decision where origin = 'replay' and replay = %s order by 1"
 
 
 @pytest.mark.timeout(600)
@@ -97,21 +100,35 @@ def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Si
     first, last = began + timedelta(seconds=120), began + timedelta(seconds=180)
     before = site.sql("read", "select max(id) from spillway.event where kind = 'refused'")
     site.backfill(first, last, "none")
-    decided = site.sql("read", DECIDED)
+    decided = site.sql("read", DECIDED, "past")
     assert [d[0] for d in decided] == [first + timedelta(seconds=15 * n) for n in range(1, 6)], "each window, none beyond"
     assert decided[-1][2]["queries"]["heavy"]["desired"] < 1.0
     site.backfill(first, last, "completed")
-    assert site.sql("read", DECIDED) == decided
+    assert site.sql("read", DECIDED, "past") == decided
     replayed = "select count(*) from spillway.setting_history join spillway.decision on id = decision_id where origin = 'replay'"
     assert site.sql("read", replayed) == [(0,)]
     assert site.sql("read", "select max(id) from spillway.event where kind = 'refused'") == before
+
+    first, last = began + timedelta(seconds=195), began + timedelta(seconds=240)
+    site.backfill(first, last, "completed", name="hasty", active=4)
+    runs = [r for r in site.runs("backfill") if moment(r["data_interval_start"]) >= first]
+    green = {moment(r["data_interval_end"]) for r in runs if r["state"] == "success"}
+    connection = site.connect("control")
+    replay(connection, first, last + timedelta(seconds=15), Run(origin="replay", replay="ordered", policy=Policy()))
+    connection.close()
+    assert len(runs) == 4
+    assert site.sql("read", DECIDED, "hasty") == [d for d in site.sql("read", DECIDED, "ordered") if d[0] in green], (
+        "windows that were not decided in order are red, and the green ones are as they should be"
+    )
 
     number = site.sql("read", published)[0][0]
     time.sleep(31)
     assert site.sql("read", published)[0][0] > number, "the live cycles went on meanwhile"
 
 
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
 def seconds(begin: str, end: str) -> float:
-    return (
-        datetime.fromisoformat(end.replace("Z", "+00:00")) - datetime.fromisoformat(begin.replace("Z", "+00:00"))
-    ).total_seconds()
+    return (moment(end) - moment(begin)).total_seconds()

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 from spillway.act.cycle import Step, decide_all, observe
 from spillway.act.publish import publish, verify
 from spillway.model.window import Interval
+from spillway.observe.window import read_window
 from spillway.policy import Policy, PolicyError
+from spillway.store import decisions
 from spillway.store.decisions import LIVE, REPLAY, Run
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("spillway.qod")
 SCHEDULED, BACKFILL = "scheduled", "backfill"
+NEARLY = 1e-6
+"""Of a cycle: an end that is not a whole number of seconds is still an end."""
 STEPS: Mapping[str, Callable[[Connection, Interval, Run], Step]] = {
     "observe": observe,
     "decide": decide_all,
@@ -36,11 +41,21 @@ class OutOfOrder(RuntimeError):
     """A replay remembers what it decided on the window before, so windows have to come in order."""
 
 
+class NothingObserved(RuntimeError):
+    """A window of a replay that was not observed is not decided, and must not look as if it were."""
+
+
+class CycleStopped(RuntimeError):
+    """A step before the last one failed, so the whole run did."""
+
+
 def window_of(dag_run: Any, cycle_s: float) -> Interval:
-    """The window of a run; of one that a person triggered, the last aligned one that was over then."""
-    if dag_run.run_type in (SCHEDULED, BACKFILL):
-        return Interval(start=dag_run.data_interval_start, end=dag_run.data_interval_end)
-    return last_window(cycle_s, dag_run.run_after)
+    """The last aligned window that was over at the end of the run's interval, or when a person triggered it.
+
+    Airflow goes on from the last run when the length of a cycle has changed, and begins a backfill at any second.
+    """
+    scheduled = dag_run.run_type in (SCHEDULED, BACKFILL)
+    return last_window(cycle_s, dag_run.data_interval_end if scheduled else dag_run.run_after)
 
 
 def last_window(cycle_s: float, now: datetime) -> Interval:
@@ -48,7 +63,7 @@ def last_window(cycle_s: float, now: datetime) -> Interval:
     >>> last_window(15.0, datetime(2026, 5, 1, 12, 0, 17, tzinfo=UTC)).end.isoformat()
     '2026-05-01T12:00:15+00:00'
     """
-    end = datetime.fromtimestamp(now.timestamp() // cycle_s * cycle_s, tz=UTC)
+    end = datetime.fromtimestamp(floor(now.timestamp() / cycle_s + NEARLY) * cycle_s, tz=UTC)
     return Interval(start=end - timedelta(seconds=cycle_s), end=end)
 
 
@@ -66,26 +81,47 @@ def run_of(dag_run: Any, policy: Policy) -> Run:
     return Run(origin=REPLAY, replay=str(conf.get("replay") or "backfill"), policy=policy)
 
 
-def in_order(ti: Any, interval: Interval) -> None:
-    """Raises when the window before is part of the same backfill and not done."""
-    before = ti.get_previous_dagrun()
-    if before is None or before.run_type != BACKFILL or before.data_interval_end != interval.start:
+def in_order(conn: Connection, dag_run: Any, before: Any, policy: Policy) -> None:
+    """Raises when the run before is of the same replay, stands for the window before, and has not decided it."""
+    if before is None or before.run_type != BACKFILL:
         return
-    if str(before.state) not in ("success", "failed"):
-        raise OutOfOrder(
-            f"the window before this one is {before.state}, and a replay goes on from what it decided there: "
-            "create the backfill with --max-active-runs 1, and not backwards"
-        )
+    run, window = run_of(dag_run, policy), window_of(dag_run, policy.qod_cycle_s)
+    previous = window_of(before, policy.qod_cycle_s)
+    if previous.end != window.start or run_of(before, policy).key != run.key:
+        return
+    state = str(before.state)
+    if state == "success" or (state == "failed" and decisions.span(conn, run, previous.start, previous.end)):
+        return
+    raise OutOfOrder(
+        f"the run of the window before this one is {state} and has decided nothing, and a replay goes on from what it decided "
+        "there: create the backfill with --max-active-runs 1, and not backwards"
+    )
 
 
 def step(conn: Connection, name: str, interval: Interval, run: Run) -> list[str]:
     """What was done, in words; raises what was refused."""
     if run.live and name == "observe":
         settle(interval, run.policy)
+    if not run.live and name == "decide":
+        _was_observed(conn, interval, run)
     done = STEPS[name](conn, interval, run)
     if done.refused:
         raise StepRefused("; ".join(done.refused))
     return list(done.said)
+
+
+def _was_observed(conn: Connection, interval: Interval, run: Run) -> None:
+    """A pipeline that a gate refused, or that was still starting, has a decision already."""
+    if decisions.observations(conn, run, interval) or decisions.span(conn, run, interval.start, interval.end):
+        return
+    if declared := read_window(conn, interval, run.policy, off_too=True).declared:
+        raise NothingObserved(f"{', '.join(sorted(declared))} was not observed in the window that ended at {interval.end}")
+
+
+def all_went_well(states: Mapping[str, Any]) -> None:
+    """Raises when a task of the run failed: Airflow takes the state of a run from its last task alone."""
+    if failed := [name for name in STEPS if str(states.get(name)) == "failed"]:
+        raise CycleStopped(f"{' and '.join(failed)} failed for at least one pipeline: see the log there, and `spillway why`")
 
 
 def settle(interval: Interval, policy: Policy) -> None:
@@ -96,24 +132,27 @@ def settle(interval: Interval, policy: Policy) -> None:
 
 def resident(connect: Callable[[], Connection], policy: Policy, until: datetime) -> int:
     """Cycle after cycle in one process; a cycle that fails is the only one. Returns how many there were."""
-    run, conn, count = Run(origin=LIVE, policy=policy), connect(), 0
+    run, count = Run(origin=LIVE, policy=policy), 0
+    conn: Connection | None = None
     try:
         while (now := datetime.now(UTC)) < until:
             end = last_window(policy.qod_cycle_s, now).end + timedelta(seconds=policy.qod_cycle_s)
             interval = Interval(start=end - timedelta(seconds=policy.qod_cycle_s), end=end)
             time.sleep(max(0.0, (end - now).total_seconds()))
             settle(interval, policy)
-            for name, act in STEPS.items():
-                try:
-                    done = act(conn, interval, run)
-                    for words in done.refused:
-                        log.warning("%s: %s", name, words)
-                except Exception:
-                    log.exception("the cycle of %s stopped at %s", interval.end, name)
+            at = "connect"
+            try:
+                conn = conn or connect()
+                for at, act in STEPS.items():
+                    for words in act(conn, interval, run).refused:
+                        log.warning("%s: %s", at, words)
+            except Exception:
+                log.exception("the cycle of %s stopped at %s", interval.end, at)
+                if conn is not None:
                     conn.close()
-                    conn = connect()
-                    break
+                conn = None
             count += 1
     finally:
-        conn.close()
+        if conn is not None:
+            conn.close()
     return count

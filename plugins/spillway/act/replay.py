@@ -83,9 +83,9 @@ def compare(historic: Iterable[Stored], replayed: Iterable[Stored]) -> Compariso
     was = {(d.interval_end, d.pipeline): d for d in historic}
     would = {(d.interval_end, d.pipeline): d for d in replayed}
     found: list[Difference] = []
-    both = was.keys() & would.keys()
-    for key in sorted(both):
-        before, after = _keeps(was.get(key)), _keeps(would.get(key))
+    both = sorted(was.keys() & would.keys())
+    for key in both:
+        before, after = _keeps(was[key]), _keeps(would[key])
         for edge in sorted(before.keys() | after.keys()):
             one, other = before.get(edge), after.get(edge)
             if one is None or other is None or abs(one[0] - other[0]) > SAME:
@@ -100,22 +100,28 @@ def compare(historic: Iterable[Stored], replayed: Iterable[Stored]) -> Compariso
         only_historic=len(was.keys() - would.keys()),
         only_replayed=len(would.keys() - was.keys()),
         differences=tuple(found),
-        kept=_means([was[k] for k in sorted(both)], [would[k] for k in sorted(both)]),
+        kept=_means([(was[k], would[k]) for k in both]),
     )
 
 
-def _keeps(decision: Stored | None) -> dict[str, tuple[float, str]]:
-    if decision is None or decision.output is None or decision.status in ("refused", "failed"):
-        return {}
-    return {e["name"]: (e["keep"], e["reason"]) for e in decision.output["edges"]}
+def outcome(decision: Stored) -> dict[str, Any] | None:
+    """What was decided; None when it was refused or failed, and so came to nothing."""
+    return None if decision.status in ("refused", "failed") else decision.output
 
 
-def _means(was: list[Stored], would: list[Stored]) -> dict[str, tuple[float | None, float | None]]:
+def _keeps(decision: Stored) -> dict[str, tuple[float, str]]:
+    return {e["name"]: (e["keep"], e["reason"]) for e in (outcome(decision) or {"edges": ()})["edges"]}
+
+
+def _means(pairs: Iterable[tuple[Stored, Stored]]) -> dict[str, tuple[float | None, float | None]]:
     seen: dict[str, tuple[list[float], list[float]]] = {}
-    for side, found in enumerate((was, would)):
-        for decision in found:
-            for query, state in (decision.output or {}).get("queries", {}).items():
-                seen.setdefault(f"{decision.pipeline}/{query}", ([], []))[side].append(state["desired"])
+    for pair in pairs:
+        outcomes = [outcome(decision) for decision in pair]
+        if None in outcomes:
+            continue
+        for side, output in enumerate(outcomes):
+            for query, state in (output or {})["queries"].items():
+                seen.setdefault(f"{pair[0].pipeline}/{query}", ([], []))[side].append(state["desired"])
     return {name: (_mean(one), _mean(other)) for name, (one, other) in sorted(seen.items())}
 
 
@@ -134,7 +140,7 @@ def samples(start: datetime, historic: Iterable[Stored], replayed: Iterable[Stor
     several = len({d.pipeline for _, decided in sides for d in decided}) > 1
     for name, decided in sides:
         for decision in decided:
-            output = decision.output or {"edges": [], "queries": {}}
+            output = outcome(decision) or {"edges": [], "queries": {}}
             t_s = (decision.interval_end - start).total_seconds()
             prefix = f"{decision.pipeline}/" if several else ""
             for e in output["edges"]:

@@ -55,15 +55,20 @@ def converge_streams(run_type: str) -> list[str]:
 
 def qod_step(name: str, dag_run: Any, ti: Any = None) -> list[str]:
     """One step of the cycle that a run of spillway_qod stands for. A backfill replays it and touches nothing in force."""
-    from spillway.act.live import in_order, run_of, step, window_of
+    from spillway.act.live import STEPS, all_went_well, in_order, run_of, step, window_of
 
     policy = Policy.load()
     run = run_of(dag_run, policy)
     interval = window_of(dag_run, policy.qod_cycle_s)
-    if ti is not None and not run.live:
-        in_order(ti, interval)
     with control("qod") as conn:
-        return step(conn, name, interval, run)
+        if name == "observe" and not run.live:
+            in_order(conn, dag_run, ti.get_previous_dagrun(), policy)
+        said = step(conn, name, interval, run)
+    if name == "verify":
+        before = [task for task in STEPS if task != name]
+        states = ti.get_task_states(dag_id=dag_run.dag_id, task_ids=before, run_ids=[dag_run.run_id])
+        all_went_well(states.get(dag_run.run_id, {}))
+    return said
 
 
 def run_cycles(minutes: float) -> int:

@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
-from spillway.act.live import OutOfOrder, in_order, run_of, window_of
+from spillway.act import live
+from spillway.act.cycle import Step
+from spillway.act.live import CycleStopped, OutOfOrder, all_went_well, in_order, last_window, run_of, window_of
 from spillway.act.replay import compare, intervals, samples
 from spillway.policy import Policy, PolicyError
 from spillway.store.decisions import Run, Stored
@@ -25,6 +27,22 @@ def dag_run(kind="scheduled", start=NOON, end=NOON + STEP, conf=None, state="run
 def test_a_scheduled_run_has_its_window():
     found = window_of(dag_run(), 15.0)
     assert (found.start, found.end, found.seconds) == (NOON, NOON + STEP, 15.0)
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "backfill"])
+@pytest.mark.parametrize(("off_s", "cycle_s"), [(7.0, 15.0), (15.0, 20.0), (14.999, 15.0)])
+def test_windows_stay_aligned_where_intervals_do_not(kind, off_s, cycle_s):
+    """After the length of a cycle changed, or in a backfill from an odd second: every window once, and those of live cycles."""
+    cycle, off = timedelta(seconds=cycle_s), timedelta(seconds=off_s)
+    found = [window_of(dag_run(kind, NOON + off + n * cycle, NOON + off + (n + 1) * cycle), cycle_s) for n in range(4)]
+    assert [(w.start, w.end) for w in found] == [(NOON + n * cycle, NOON + (n + 1) * cycle) for n in range(4)]
+
+
+@pytest.mark.parametrize("cycle_s", [10.1, 12.3, 17.7, 299.9])
+def test_windows_of_an_odd_length_follow_each_other(cycle_s):
+    ends = [datetime.fromtimestamp(round(n * cycle_s, 6), UTC) for n in range(170_000_000, 170_000_200)]
+    found = [last_window(cycle_s, end).end for end in ends]
+    assert all(abs((one - other).total_seconds()) < 1e-5 for one, other in zip(found, ends, strict=True))
 
 
 @pytest.mark.parametrize(("start", "end"), [(None, None), (NOON + STEP / 2, NOON + STEP * 1.5)])
@@ -51,23 +69,88 @@ def test_a_wrong_policy_of_a_backfill_is_explained(changed, message):
         run_of(dag_run("backfill", conf={"policy": changed}), Policy())
 
 
-def before(**values):
-    found = dag_run("backfill", NOON - STEP, NOON, **values)
-    return SimpleNamespace(get_previous_dagrun=lambda: found)
+def check(monkeypatch, *, decided=False, run=None, **before):
+    """Whether a window may go on from the one before, of which the replay `r` decided something or not."""
+    asked = []
+
+    def span(_, run, start, end):
+        asked.append((run.replay, start, end))
+        return ["a decision"] if decided else []
+
+    monkeypatch.setattr("spillway.store.decisions.span", span)
+    own = {"conf": {"replay": "r"}, "kind": "backfill"}
+    previous = dag_run(**{"start": NOON - STEP, "end": NOON, **own, **before})
+    in_order(None, run or dag_run(**own), previous, Policy())
+    return asked
 
 
-def test_a_replay_needs_the_window_before_to_be_done():
-    window = window_of(dag_run("backfill"), 15.0)
-    for state in ("running", "queued"):
-        with pytest.raises(OutOfOrder, match=f"is {state}, .* --max-active-runs 1"):
-            in_order(before(state=state), window)
-    for state in ("success", "failed"):
-        in_order(before(state=state), window)
-    in_order(SimpleNamespace(get_previous_dagrun=lambda: None), window)
-    live = dag_run("scheduled", NOON - STEP, NOON)
-    in_order(SimpleNamespace(get_previous_dagrun=lambda: live), window)
-    earlier = dag_run("backfill", NOON - 3 * STEP, NOON - 2 * STEP)
-    in_order(SimpleNamespace(get_previous_dagrun=lambda: earlier), window)
+@pytest.mark.parametrize("state", ["running", "queued"])
+def test_a_replay_waits_for_nobody_and_goes_on_from_nothing(monkeypatch, state):
+    with pytest.raises(OutOfOrder, match=f"is {state} and has decided nothing, .* --max-active-runs 1"):
+        check(monkeypatch, state=state, decided=True)
+
+
+def test_a_replay_needs_a_decision_on_the_window_before(monkeypatch):
+    assert check(monkeypatch, state="success") == []
+    assert check(monkeypatch, state="failed", decided=True) == [("r", NOON - STEP, NOON)], "a gate refused a pipeline"
+    with pytest.raises(OutOfOrder, match="is failed and has decided nothing"):
+        check(monkeypatch, state="failed")
+
+
+def test_windows_of_a_replay_are_compared_as_they_are_aligned(monkeypatch):
+    odd = timedelta(seconds=7)
+    with pytest.raises(OutOfOrder):
+        run = dag_run("backfill", NOON + odd, NOON + STEP + odd, {"replay": "r"})
+        check(monkeypatch, run=run, start=NOON - STEP + odd, end=NOON + odd)
+
+
+def test_the_first_window_of_a_replay_needs_none_before(monkeypatch):
+    in_order(None, dag_run("backfill"), None, Policy())
+    check(monkeypatch, kind="scheduled")
+    check(monkeypatch, conf={"replay": "another"})
+    check(monkeypatch, conf={"replay": "r", "policy": {"qod_raise_limit": 0.5}})
+    check(monkeypatch, start=NOON - 3 * STEP, end=NOON - 2 * STEP)
+
+
+def test_a_run_is_as_red_as_its_tasks():
+    fine = {"observe": "success", "decide": "success", "publish": "success"}
+    all_went_well(fine)
+    with pytest.raises(CycleStopped, match=r"^observe and publish failed for at least one pipeline"):
+        all_went_well({**fine, "observe": "failed", "publish": "failed"})
+
+
+# ---- cycles in one process ----
+
+
+def test_cycles_in_one_process_outlive_the_store(monkeypatch):
+    """Postgres is away for two cycles, and once more in the middle of one."""
+    away, done, closed = [1, 2], [], []
+
+    class Connection:
+        def close(self):
+            closed.append(self)
+
+    def connect():
+        if away:
+            raise OSError(f"away {away.pop()}")
+        return Connection()
+
+    def act(conn, interval, run):
+        done.append(conn)
+        if len(done) == 2:
+            away.append(3)
+            raise OSError("gone")
+        return Step()
+
+    monkeypatch.setattr(live, "STEPS", {"observe": act})
+    monkeypatch.setattr(live, "settle", lambda *_: None)
+    passes = [NOON + n * STEP / 3 for n in range(7)]
+    clock = SimpleNamespace(now=lambda _: passes.pop(0), fromtimestamp=datetime.fromtimestamp)
+    monkeypatch.setattr(live, "datetime", clock)
+    monkeypatch.setattr(live.time, "sleep", lambda _: None)
+    assert live.resident(connect, Policy(qod_cycle_s=5.0), NOON + 2 * STEP) == 6
+    assert len(done) == 3, "two cycles without a store, two with it, one without, one with it again"
+    assert closed == [done[0], done[2]] and done[0] is done[1]
 
 
 # ---- replays beside what was ----
@@ -102,9 +185,15 @@ def test_differences_are_those_of_windows_both_decided():
     assert found.kept == {"taxi/heavy": (0.75, 0.85)}
 
 
-def test_a_refused_decision_kept_nothing_of_its_own():
-    found = compare([decided(NOON, 0.5, status="refused")], [decided(NOON, 0.5)])
-    assert [(d.was, d.would_be) for d in found.differences] == [(None, 0.5)]
+@pytest.mark.parametrize("status", ["refused", "failed"])
+def test_a_decision_that_came_to_nothing_kept_nothing_of_its_own(status):
+    was = [decided(NOON, 0.5, status=status, accuracy=0.2), decided(NOON + STEP, 0.6, accuracy=0.6)]
+    would = [decided(NOON, 0.5, accuracy=0.5), decided(NOON + STEP, 0.7, accuracy=0.7)]
+    found = compare(was, would)
+    assert [(d.was, d.would_be) for d in found.differences] == [(None, 0.5), (0.6, 0.7)]
+    assert found.kept == {"taxi/heavy": (0.6, 0.7)}, "means are of windows that both decided"
+    assert {(s.t_s, s.value) for s in samples(NOON, was, []) if s.run == "as it was"} == {(15.0, 0.6)}
+    assert {(s.t_s, s.value) for s in samples(NOON, [], was) if s.run == "replayed"} == {(15.0, 0.6)}
 
 
 def test_a_figure_names_pipelines_only_where_there_are_several():
