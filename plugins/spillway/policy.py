@@ -77,7 +77,7 @@ class Policy:
     qod_keep_ttl_s: float = _tunable(60.0, 5.0, 3_600.0, "a published keep falls back to what the topology declares after this")
     qod_settle_s: float = _tunable(1.5, 0.0, 60.0, "measurements of a window may take this long to be stored")
     qod_clock_skew_s: float = _tunable(
-        2.0, 0.1, 300.0, "whoever dates a measurement this much later than it was stored is not believed"
+        2.0, 0.1, 300.0, "whoever dates measurements this much later than they were stored, or that much earlier, is not believed"
     )
     qod_learn_s: float = _tunable(
         600.0, 60.0, 86_400.0, "what operators cost is learned from this long a past, with cpu_model affine"
@@ -114,6 +114,11 @@ class Policy:
                 raise PolicyError(
                     f"{larger} is {getattr(self, larger):g}, but must be at least {smaller}, which is {getattr(self, smaller):g}"
                 )
+
+    @property
+    def qod_ahead_s(self) -> tuple[float, float]:
+        """How far a measurement may be dated ahead of its storing, least and most: before it by what storing may take, too."""
+        return -(self.qod_clock_skew_s + self.qod_settle_s), self.qod_clock_skew_s
 
     def backoff_s(self, attempts: int) -> float:
         """Pause before the launch that follows `attempts` launches without a healthy run.

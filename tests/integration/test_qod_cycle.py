@@ -226,6 +226,9 @@ DAMAGE = {
     "no arrivals": ("delete from spillway.topic_metric", "arrival_rate_to_be_measured"),
     "negative rates": ("update spillway.topic_metric set end_offset = 900000 - end_offset", "arrival_rate_not_to_be_negative"),
     "clock skew of a driver": ("update spillway.batch_metric set written_at = ended_at - interval '30 s'", "clocks_to_agree"),
+    "a driver's clock behind": ("update spillway.batch_metric set written_at = ended_at + interval '9 s'", "clocks_to_agree"),
+    "a node's clock behind": ("update spillway.node_metric set written_at = at + interval '9 s'", "clocks_to_agree"),
+    "a topic's clock behind": ("update spillway.topic_metric set written_at = at + interval '9 s'", "clocks_to_agree"),
     "clock skew of an agent": ("update spillway.node_metric set written_at = at - interval '3 s'", "clocks_to_agree"),
     "duplicated instances": (TWICE, "instances_once"),
     "missing instances": (

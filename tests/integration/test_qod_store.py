@@ -118,7 +118,7 @@ def seen(room: float) -> Observation:
 
     found = window(pipeline("rec"), cpu=60.0)
     nodes = tuple(replace(n, cores=1, cpu=100.0 - room if n.node == "n1" else 70.0) for n in found.nodes)
-    return observation(replace(found, nodes=nodes), ["rec"], {}, {})
+    return observation(replace(found, nodes=nodes), ["rec"], {}, {}, Policy())
 
 
 def move_to(conn: Any, room: float = 80.0) -> list[str]:

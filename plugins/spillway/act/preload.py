@@ -20,7 +20,7 @@ def preload() -> bool:
             from spillway.gates.run import warm_up
             from spillway.policy import Policy
 
-            warm_up(Policy.load().qod_clock_skew_s)
+            warm_up(Policy.load().qod_ahead_s)
     except Exception:
         log.exception("what cycles need was not imported ahead; each task does it for itself")
         return False

@@ -121,8 +121,8 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _observation_gate(clock_skew_s: float) -> Gate:
-    return Gate(OBSERVATION, observation_suites(clock_skew_s))
+def _observation_gate(ahead_s: tuple[float, float]) -> Gate:
+    return Gate(OBSERVATION, observation_suites(ahead_s))
 
 
 @cache
@@ -130,17 +130,18 @@ def _decision_gate() -> Gate:
     return Gate(DECISION, decision_suites())
 
 
-def warm_up(clock_skew_s: float) -> None:
+def warm_up(ahead_s: tuple[float, float]) -> None:
     """Builds the suites, so that the first cycle does not have to."""
-    _observation_gate(clock_skew_s)
+    _observation_gate(ahead_s)
     _decision_gate()
 
 
-def check_observation(window: Window, clock_skew_s: float) -> Verdict:
+def check_observation(window: Window, ahead_s: tuple[float, float]) -> Verdict:
+    """`ahead_s`: how far clocks may run ahead of the store's, least and most (`Policy.qod_ahead_s`)."""
     on: dict[str, set[str]] = {}
     for instance in window.instances:
         on.setdefault(instance.node, set()).add(instance.pipeline)
-    return _observation_gate(clock_skew_s).judge(observed(window), window.declared, on)
+    return _observation_gate(ahead_s).judge(observed(window), window.declared, on)
 
 
 def check_decision(judged: Iterable[Judged]) -> Verdict:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import great_expectations.expectations as gxe
 from great_expectations.expectations.row_conditions import Column
 
+from spillway.model.window import BEYOND_CORES
+
 EPSILON = 1e-6
 """Room for the arithmetic of floating-point numbers."""
 
@@ -27,7 +29,7 @@ class ExpectNodeCpuNotToBeNegative(gxe.ExpectColumnValuesToBeBetween):
 
 class ExpectNodeCpuWithinItsCores(gxe.ExpectColumnValuesToBeBetween):
     column: str = "beyond_cores"
-    max_value: float = 5.0
+    max_value: float = BEYOND_CORES
     description: str = "no node uses more CPU than it has cores, but for 5 percent of a core that two clocks may differ by"
 
 
@@ -58,7 +60,7 @@ class ExpectInstanceCpuNotToBeNegative(gxe.ExpectColumnValuesToBeBetween):
 
 class ExpectInstanceCpuWithinItsNode(gxe.ExpectColumnValuesToBeBetween):
     column: str = "beyond_node"
-    max_value: float = 5.0
+    max_value: float = BEYOND_CORES
     description: str = "no instance uses more CPU than its node has cores"
 
 
@@ -118,7 +120,7 @@ class ExpectLagNotToBeNegative(gxe.ExpectColumnValuesToBeBetween):
 
 class ExpectClocksToAgree(gxe.ExpectColumnValuesToBeBetween):
     column: str = "ahead_s"
-    description: str = "nobody dates what he measures later than it was stored"
+    description: str = "nobody dates what he measures later than it was stored, or earlier than storing takes"
 
 
 # ---- what was decided ----
@@ -146,6 +148,11 @@ class ExpectEveryKeepToHaveAReason(gxe.ExpectColumnValueLengthsToBeBetween):
     description: str = "every keep says why"
 
 
+class ExpectEveryQueryToBeDecided(gxe.ExpectColumnValuesToNotBeNull):
+    column: str = "promised"
+    description: str = "every query that is declared is promised an accuracy"
+
+
 class ExpectKeepWithinFloor(gxe.ExpectColumnValuesToBeBetween):
     column: str = "above_floor"
     min_value: float = -EPSILON
@@ -170,15 +177,20 @@ class ExpectInputsToBeEquallyAccurate(gxe.ExpectColumnValuesToBeBetween):
     description: str = "all inputs of an operator deliver the same accuracy"
 
 
-def observation_suites(clock_skew_s: float) -> dict[str, list[Rule]]:
-    """The rules by table."""
+def observation_suites(ahead_s: tuple[float, float]) -> dict[str, list[Rule]]:
+    """The rules by table; how far clocks may run ahead of the store's, least and most."""
     settled = Column("settled") == 1
+    least, most = ahead_s
+
+    def clocks() -> Rule:
+        return ExpectClocksToAgree(min_value=least, max_value=most)
+
     return {
         "nodes": [
             ExpectNodeCpuToBeMeasured(),
             ExpectNodeCpuNotToBeNegative(),
             ExpectNodeCpuWithinItsCores(),
-            ExpectClocksToAgree(max_value=clock_skew_s),
+            clocks(),
         ],
         "instances": [
             ExpectInstancesOnce(column_list=["pipeline", "operator", "executor"]),
@@ -188,15 +200,15 @@ def observation_suites(clock_skew_s: float) -> dict[str, list[Rule]]:
             ExpectInputRateNotToBeNegative(),
             ExpectInstanceCpuNotToBeNegative(),
             ExpectInstanceCpuWithinItsNode(),
-            ExpectClocksToAgree(max_value=clock_skew_s),
+            clocks(),
         ],
-        "operators": [ExpectNoInstanceMissing(), ExpectNoInstanceTooMany(), ExpectClocksToAgree(max_value=clock_skew_s)],
+        "operators": [ExpectNoInstanceMissing(), ExpectNoInstanceTooMany(), clocks()],
         "edges": [
             ExpectArrivalRateToBeMeasured(row_condition=settled),
             ExpectArrivalRateNotToBeNegative(),
             ExpectKeepInForceToBeAShare(),
             ExpectLagNotToBeNegative(),
-            ExpectClocksToAgree(max_value=clock_skew_s),
+            clocks(),
         ],
     }
 
@@ -209,6 +221,11 @@ def decision_suites() -> dict[str, list[Rule]]:
             ExpectKeepToBeAShare(),
             ExpectEveryKeepToHaveAReason(),
         ],
-        "queries": [ExpectKeepWithinFloor(), ExpectPromiseToBeDelivered(), ExpectAccuracyToRiseSlowly()],
+        "queries": [
+            ExpectEveryQueryToBeDecided(),
+            ExpectKeepWithinFloor(),
+            ExpectPromiseToBeDelivered(),
+            ExpectAccuracyToRiseSlowly(),
+        ],
         "consumers": [ExpectInputsToBeEquallyAccurate()],
     }

@@ -103,11 +103,14 @@ def decided(judged: Iterable[Judged]) -> dict[str, Rows]:
 
 
 def _queries(one: Judged, keeps: Mapping[str, float]) -> Rows:
+    """Of every query that is declared, by what is declared: a decision is not asked what it should have kept to."""
     delivered, before = accuracies(one.pipeline, keeps), accuracies(one.pipeline, one.before)
     excused = set((one.part["infeasible"] or {}).get("queries", ()))
     found = []
-    for name, promise in one.part["queries"].items():
-        got, had, floor = delivered.get(name), before.get(name), promise["floor"]
+    for query in one.pipeline.queries():
+        name, floor = query.name, query.query.min_accuracy if query.query else 0.0
+        got, had = delivered.get(name), before.get(name)
+        promised = one.part["queries"].get(name, {}).get("desired")
         room = None if had is None else max(one.raise_limit, floor - had)
         found.append(
             {
@@ -115,8 +118,9 @@ def _queries(one: Judged, keeps: Mapping[str, float]) -> Rows:
                 "subject": name,
                 "accuracy": got,
                 "floor": floor,
+                "promised": promised,
                 "above_floor": None if got is None or name in excused else got - floor,
-                "beside_promise": None if got is None else abs(got - promise["desired"]),
+                "beside_promise": None if got is None or promised is None else abs(got - promised),
                 "beyond_raise": None if got is None or had is None or room is None else got - had - room,
             }
         )

@@ -12,6 +12,9 @@ from typing import Any
 
 from spillway.model.topology import Pipeline
 
+BEYOND_CORES = 5.0
+"""CPU, in percent of a core, that may be measured beyond the cores there are: two clocks differ."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
@@ -77,7 +80,7 @@ class EdgeRow:
     decision_id: int | None
     lag: int | None
     age_s: float | None
-    ahead_s: float
+    ahead_s: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

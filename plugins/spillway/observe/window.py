@@ -90,7 +90,7 @@ def _read(conn: Connection, times: Mapping[str, datetime], declared: Mapping[str
     ahead: dict[str, float] = {}
     for r in rows(conn, "qod_offsets", topics=topics, **times):
         readings[r["topic"]][r["partition"]].append((r["at"].timestamp(), r["end_offset"]))
-        ahead[r["topic"]] = max(ahead.get(r["topic"], 0.0), r["ahead_s"])
+        ahead[r["topic"]] = max(ahead.get(r["topic"], r["ahead_s"]), r["ahead_s"])
     start, end = times["start"].timestamp(), times["end"].timestamp()
     settings = rows(conn, "qod_settings", pipelines=names, end=times["end"])
     return Stored(
@@ -265,7 +265,7 @@ class _Part:
                     decision_id=decision,
                     lag=_lag(seen, self._out[edge.name]),
                     age_s=max(0.0, self.interval.end.timestamp() - outside.newest) if outside else None,
-                    ahead_s=self.stored.ahead.get(edge.topic, 0.0) if edge.producer is None else 0.0,
+                    ahead_s=self.stored.ahead.get(edge.topic) if edge.producer is None else None,
                 )
             )
         return found

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from spillway.act.moves import choose
 from spillway.observe.world import observation
+from spillway.policy import Policy
 
 from tests.support.windows import changed, pipeline, window
 
@@ -19,7 +20,7 @@ def move(operator: str, source: str = "n1", target: str = "n2") -> dict[str, obj
 def seen(**nodes: float):  # type: ignore[no-untyped-def]
     found = window(TAXI, cpu=30.0)
     found = replace(found, nodes=tuple(replace(n, cores=2, cpu=nodes.get(n.node, 100.0)) for n in found.nodes))
-    return observation(found, ["taxi"], {}, {})
+    return observation(found, ["taxi"], {}, {}, Policy())
 
 
 def test_an_application_moves_as_a_whole_if_there_is_room_for_all_of_it():
@@ -49,7 +50,7 @@ def test_what_failed_lately_is_not_tried_again():
 
 
 def test_an_application_of_which_something_is_unknown_stays():
-    unknown = observation(changed(window(TAXI), "instances", 1, cpu=None, warming=True), ["taxi"], {}, {})
+    unknown = observation(changed(window(TAXI), "instances", 1, cpu=None, warming=True), ["taxi"], {}, {}, Policy())
     request, refused = choose([move("light")], TAXI, unknown)
     assert request is None
     assert "is not known" in refused[0]

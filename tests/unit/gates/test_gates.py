@@ -16,6 +16,7 @@ from spillway.policy import Policy
 from tests.support.windows import changed, pipeline, window
 
 TAXI, ADS = pipeline("taxi"), pipeline("ads")
+AHEAD = Policy().qod_ahead_s
 
 
 def rules(verdict, name="taxi"):
@@ -23,9 +24,9 @@ def rules(verdict, name="taxi"):
 
 
 def test_a_good_window_passes():
-    verdict = check_observation(window(TAXI, ADS), 2.0)
+    verdict = check_observation(window(TAXI, ADS), AHEAD)
     assert verdict.failures == {}
-    assert verdict.rules == sum(len(r) for r in observation_suites(2.0).values())
+    assert verdict.rules == sum(len(r) for r in observation_suites(AHEAD).values())
 
 
 BROKEN = {
@@ -48,12 +49,18 @@ BROKEN = {
 
 @pytest.mark.parametrize("rule", BROKEN)
 def test_a_broken_row_stops_its_pipeline_and_no_other(rule):
-    verdict = check_observation(BROKEN[rule](window(TAXI, ADS)), 2.0)
+    verdict = check_observation(BROKEN[rule](window(TAXI, ADS)), AHEAD)
     assert rules(verdict) == {rule}
     assert verdict.passed("ads")
     [failure] = verdict.failures["taxi"]
     assert failure.evidence["rows"], "evidence is what a person looks at"
     assert failure.meaning in str(failure)
+
+
+@pytest.mark.parametrize(("ahead_s", "passes"), [(2.0, True), (2.1, False), (-3.5, True), (-3.6, False)])
+@pytest.mark.parametrize("table", ["nodes", "instances", "operators", "edges"])
+def test_a_clock_that_runs_behind_is_as_wrong_as_one_that_runs_ahead(table, ahead_s, passes):
+    assert check_observation(changed(window(TAXI), table, 0, ahead_s=ahead_s), AHEAD).passed("taxi") is passes
 
 
 NODES = {
@@ -68,35 +75,35 @@ NODES = {
 def test_a_broken_node_stops_whoever_runs_on_it(rule):
     apart = window(TAXI, ADS)
     apart = replace(apart, instances=tuple(replace(i, node="n1") if i.pipeline == "ads" else i for i in apart.instances))
-    verdict = check_observation(changed(apart, "nodes", 1, **NODES[rule]), 2.0)
+    verdict = check_observation(changed(apart, "nodes", 1, **NODES[rule]), AHEAD)
     assert rules(verdict) == {rule}
     assert verdict.passed("ads"), "it has nothing on n2"
 
 
 def test_every_rule_on_observations_is_broken_by_a_test():
-    known = {r.expectation_type.removeprefix("expect_") for rules in observation_suites(2.0).values() for r in rules}
+    known = {r.expectation_type.removeprefix("expect_") for rules in observation_suites(AHEAD).values() for r in rules}
     assert known == set(BROKEN) | set(NODES)
 
 
 @pytest.mark.parametrize("column", ["in_rate", "cpu"])
 def test_what_is_warming_may_be_unmeasured(column):
     warm = changed(window(TAXI), "instances", 0, warming=True, **{column: None})
-    assert check_observation(warm, 2.0).passed("taxi")
+    assert check_observation(warm, AHEAD).passed("taxi")
     starting = changed(window(TAXI), "operators", 0, warming=True, measured=0)
     starting = changed(starting, "edges", 0, out_rate=None)
-    assert check_observation(starting, 2.0).passed("taxi")
+    assert check_observation(starting, AHEAD).passed("taxi")
     negative = changed(window(TAXI), "instances", 0, warming=True, **{column: -1.0})
-    assert not check_observation(negative, 2.0).passed("taxi")
+    assert not check_observation(negative, AHEAD).passed("taxi")
 
 
 def test_no_number_is_missing():
-    assert rules(check_observation(changed(window(TAXI), "instances", 0, cpu=float("nan")), 2.0)) == {
+    assert rules(check_observation(changed(window(TAXI), "instances", 0, cpu=float("nan")), AHEAD)) == {
         "instance_cpu_to_be_measured"
     }
 
 
 def test_a_gate_that_cannot_be_evaluated_lets_nobody_through():
-    gate = Gate("observation", observation_suites(2.0))
+    gate = Gate("observation", observation_suites(AHEAD))
     tables = observed(window(TAXI, ADS))
     for row in tables["operators"]:
         del row["ahead_s"]
@@ -110,7 +117,7 @@ def test_a_gate_that_cannot_be_evaluated_lets_nobody_through():
 
 def judged(spec=TAXI, *, before=None, cpu=20.0):
     busy = window(spec, cpu=cpu)
-    seen = observation(busy, [spec.name], {spec.name: {"keeps": before, "raise_ready": {}}} if before else {}, {})
+    seen = observation(busy, [spec.name], {spec.name: {"keeps": before, "raise_ready": {}}} if before else {}, {}, Policy())
     output = part(decide(seen, Policy()), spec, busy.nodes_of(spec.name))
     return Judged(pipeline=spec, part=output, before=keeps_before(seen, spec), raise_limit=Policy().qod_raise_limit)
 
@@ -132,6 +139,7 @@ WRONG = {
     "edges_to_be_decided_once": lambda j: replace(j, part={**j.part, "edges": [*j.part["edges"], j.part["edges"][0]]}),
     "keep_to_be_a_share": lambda j: altered(j, "union:heavy", keep=1.5),
     "every_keep_to_have_a_reason": lambda j: altered(j, "union:heavy", reason=""),
+    "every_query_to_be_decided": lambda j: replace(j, part={**j.part, "queries": {"light": j.part["queries"]["light"]}}),
     "keep_within_floor": lambda j: altered(j, "union:heavy", keep=0.29),
     "promise_to_be_delivered": lambda j: altered(j, "union:heavy", keep=0.6),
     "accuracy_to_rise_slowly": lambda j: replace(j, before={**j.before, "union:heavy": 0.5}),
@@ -156,6 +164,15 @@ def test_a_floor_that_is_said_to_be_out_of_reach_may_be_missed():
     told = {**below.part, "queries": queries, "infeasible": {"queries": ["heavy"], "cores_needed": 1.0}}
     assert check_decision([replace(below, part=told)]).failures == {}
     assert rules(check_decision([replace(below, part={**told, "infeasible": None})])) == {"keep_within_floor"}
+
+
+def test_a_decision_that_has_forgotten_a_floor_is_held_to_it_all_the_same():
+    below = altered(judged(), "union:heavy", keep=0.2)
+    queries = {**below.part["queries"], "heavy": {**below.part["queries"]["heavy"], "desired": 0.2, "floor": 0.1}}
+    assert rules(check_decision([replace(below, part={**below.part, "queries": queries})])) == {"keep_within_floor"}
+    assert rules(check_decision([replace(below, part={**below.part, "queries": {}})])) == {
+        "every_query_to_be_decided", "keep_within_floor",
+    }  # fmt: skip
 
 
 def test_a_floor_is_reached_at_once():
