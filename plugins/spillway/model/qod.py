@@ -80,7 +80,8 @@ class Edge:
     consumer: str
     out_rate: float | None
     """Rows per second before the shedder; of an external topic, what producers write to it."""
-    keep: float = 1.0
+    keep: float | None = 1.0
+    """In force at present; what `previous` says of it counts more."""
     lag: float | None = None
     """Rows that wait in the topic."""
 
@@ -153,6 +154,7 @@ class Reason(StrEnum):
     RAISE_WAITS = "raise_waits"
     RAISE_LIMITED = "raise_limited"
     LAG_UNKNOWN = "lag_unknown"
+    KEEP_UNKNOWN = "keep_unknown"
     METRICS_STALE = "metrics_stale"
 
 

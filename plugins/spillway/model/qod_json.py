@@ -105,13 +105,12 @@ def _cost(raw: _Fields) -> Cost:
 
 
 def _edge(raw: _Fields) -> Edge:
-    keep = raw.number("keep", high=1.0)
     edge = Edge(
         producer=raw.name("from", needed=False),
         topic=raw.name("topic", needed=False),
         consumer=raw.name("to"),
         out_rate=raw.number("out_rate"),
-        keep=1.0 if keep is None else keep,
+        keep=raw.number("keep", high=1.0),
         lag=raw.number("lag"),
     )
     raw.end()

@@ -64,7 +64,7 @@ def test_absent_and_null_are_missing_and_not_zero() -> None:
             "edges": [{"topic": "t", "to": "q"}]}  # fmt: skip
     seen = Observation.from_json(bare)
     assert (seen.nodes[0].cpu, seen.operators[0].instances[0].cpu, seen.operators[0].instances[0].in_rate) == (None, None, None)
-    assert (seen.edges[0].out_rate, seen.edges[0].lag, seen.edges[0].keep) == (None, None, 1.0)
+    assert (seen.edges[0].out_rate, seen.edges[0].lag, seen.edges[0].keep) == (None, None, None)
     assert "null" not in seen.to_json().replace('"from":null', "")
 
 

@@ -14,8 +14,8 @@ from spillway.decide.qod.fill import ALIKE
 from spillway.decide.qod.paper import plan as literal_plan
 from spillway.decide.qod.plan import Plan, plan
 from spillway.decide.qod.propagate import downward, keeps, upward
-from spillway.decide.qod.words import Words
-from spillway.decide.qod.world import Flags, Floats, World, columns
+from spillway.decide.qod.words import KEEP_UNKNOWN, Words
+from spillway.decide.qod.world import Floats, World, columns
 from spillway.model.qod import (
     Decision,
     EdgeKeep,
@@ -71,18 +71,18 @@ def _decided(world: World, previous: Previous, policy: Policy, paper: bool, miss
     names = [edge.name for edge in world.edges]
     in_force = np.array([previous.keeps.get(n, e.keep) for n, e in zip(names, world.edges, strict=True)], dtype=np.float64)
     query_names = [world.operators[k].name for k in world.query.tolist()]
-    unknown: Flags = np.zeros(len(query_names), dtype=bool)
+    lag, keep = hold.lag_unknown(world), hold.keep_unknown(world, in_force)
+    in_force = np.where(keep.edges, 1.0, in_force)
     if paper:
         planned = literal_plan(world, seed=policy.qod_seed)
         damped = _undamped(planned.possible)
     else:
-        absent, unknown = hold.lag_unknown(world)
-        missing = (*missing, *absent)
+        missing = (*missing, *lag.names, *keep.names)
         planned = plan(world, policy)
         ready = np.array([previous.raise_ready.get(name, 0) for name in query_names], dtype=np.intp)
         before = downward(world, in_force)[world.query]
-        damped = damp(before, planned.possible, world.floor, ready, ~unknown, policy)
-    words = Words(world, planned, damped, unknown, policy)
+        damped = damp(before, planned.possible, world.floor, ready, ~(lag.queries | keep.queries), policy)
+    words = Words(world, planned, damped, lag.queries, keep, policy)
     edges = _edges(world, damped.accuracy, in_force, words)
     of_operator = upward(world, damped.accuracy)
     return Decision(
@@ -133,7 +133,8 @@ def _edges(world: World, accuracy: Floats, in_force: Floats, words: Words) -> tu
     published = np.abs(keep - in_force) > SAME
     keep = np.where(published, keep, in_force)
     result = []
-    for edge, value, changes, reaches, query in zip(
+    for number, edge, value, changes, reaches, query in zip(
+        range(len(world.edges)),
         world.edges,
         keep.tolist(),
         published.tolist(),
@@ -141,7 +142,7 @@ def _edges(world: World, accuracy: Floats, in_force: Floats, words: Words) -> tu
         leading[world.consumer].tolist(),
         strict=True,
     ):
-        code, reason = words.edge(value, reaches, query)
+        code, reason = words.edge(value, reaches, query) if changes or number not in words.blind else KEEP_UNKNOWN
         result.append(
             EdgeKeep(
                 producer=edge.producer,
@@ -184,7 +185,7 @@ def _held(observation: Observation, only: set[str] | None, missing: tuple[str, .
     edges = tuple(e for e in observation.edges if only is None or e.consumer in only)
     operators = tuple(o for o in observation.operators if only is None or o.name in only)
     world = columns(observation.nodes, operators, edges)
-    in_force = [previous.keeps.get(e.name, e.keep) for e in edges]
+    in_force = [previous.keeps.get(e.name, 1.0 if e.keep is None else e.keep) for e in edges]
     accuracy = downward(world, np.array(in_force, dtype=np.float64))
     names = [operators[k].name for k in world.query.tolist()]
     queries = {

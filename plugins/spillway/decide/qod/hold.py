@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from spillway.decide.qod.world import OUTSIDE, Flags, World
+from spillway.decide.qod.world import OUTSIDE, Flags, Floats, World
 from spillway.model.qod import Observation
 from spillway.policy import Policy
 
@@ -63,13 +65,28 @@ def _with_pipelines(world: World, touched: Flags) -> Flags:
         touched = wider
 
 
-def lag_unknown(world: World) -> tuple[list[str], Flags]:
-    """External edges whose lag is absent, and the queries below them: they may be lowered, for the demand is at least what
-    arrives, but not raised."""
-    edges = np.flatnonzero((world.producer == OUTSIDE) & np.isnan(world.lag))
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Edges of which something is absent that only a raise needs; queries below them may be lowered, but not raised."""
+
+    names: list[str]
+    edges: Flags
+    queries: Flags
+
+
+def lag_unknown(world: World) -> Unknown:
+    """External edges. The demand is at least what arrives."""
+    return _unknown(world, (world.producer == OUTSIDE) & np.isnan(world.lag), "lag")
+
+
+def keep_unknown(world: World, in_force: Floats) -> Unknown:
+    """No more than everything is kept at present."""
+    return _unknown(world, np.isnan(in_force), "keep")
+
+
+def _unknown(world: World, edges: Flags, field: str) -> Unknown:
     queries = np.zeros(len(world.query), dtype=bool)
-    if len(edges):
-        fed = np.zeros(len(world.operators), dtype=bool)
-        fed[world.consumer[edges]] = True
-        queries[world.pair_query[fed[world.pair_operator]]] = True
-    return [f"edges.{world.edges[e].name}.lag" for e in edges.tolist()], queries
+    fed = np.zeros(len(world.operators), dtype=bool)
+    fed[world.consumer[edges]] = True
+    queries[world.pair_query[fed[world.pair_operator]]] = True
+    return Unknown([f"edges.{world.edges[e].name}.{field}" for e in np.flatnonzero(edges).tolist()], edges, queries)

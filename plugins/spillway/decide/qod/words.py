@@ -8,6 +8,7 @@ from spillway.decide.qod.cpu import CORE, on_nodes, required
 from spillway.decide.qod.damping import Damped
 from spillway.decide.qod.fill import ALIKE, NOTHING
 from spillway.decide.qod.floors import Moved, warming
+from spillway.decide.qod.hold import Unknown
 from spillway.decide.qod.plan import Plan
 from spillway.decide.qod.uses import placed
 from spillway.decide.qod.world import Flags, Floats, Ints, World, matches
@@ -16,6 +17,10 @@ from spillway.policy import Policy
 
 EVERYTHING = (Reason.NOTHING_TO_SHED, "keeps everything: there is CPU for all of it")
 HANDED_ON = (Reason.SHED_EARLIER, "hands on all that arrives: what has to go is dropped earlier")
+KEEP_UNKNOWN = (
+    Reason.KEEP_UNKNOWN,
+    "is taken to keep everything, for what it keeps is not known: it may be lowered, but not raised",
+)
 
 
 def percent(share: float) -> str:
@@ -37,7 +42,9 @@ def cores(cpu: float) -> str:
 class Words:
     """The reasons of one decision. What several edges share is worked out once."""
 
-    def __init__(self, world: World, plan: Plan, damped: Damped, lag_unknown: Flags, policy: Policy) -> None:
+    def __init__(
+        self, world: World, plan: Plan, damped: Damped, lag_unknown: Flags, keep_unknown: Unknown, policy: Policy
+    ) -> None:
         self.world, self.plan, self.policy = world, plan, policy
         everything = required(world, plan.load, np.ones(len(world.operators)), plan.floor)
         self.wanted = on_nodes(world, everything).tolist()
@@ -56,6 +63,7 @@ class Words:
         self.warm = (plan.most < 1.0) & (plan.possible >= plan.most - ALIKE)
         self.small, self.waits, self.limited = damped.small.tolist(), damped.waits.tolist(), damped.limited.tolist()
         self.ready, self.lag_unknown = damped.ready.tolist(), lag_unknown.tolist()
+        self.keep_unknown, self.blind = keep_unknown.queries.tolist(), set(np.flatnonzero(keep_unknown.edges).tolist())
         self.known: dict[int, tuple[Reason, str]] = {}
 
     def edge(self, keep: float, accuracy: float, query: int) -> tuple[Reason, str]:
@@ -78,6 +86,8 @@ class Words:
             return Reason.WITHIN_TOLERANCE, f" as before: {possible} for {name} is a change below the tolerance of {tolerance}"
         if self.waits[query] and self.lag_unknown[query]:
             return Reason.LAG_UNKNOWN, f" as before: {possible} may be possible for {name}, but how much is waiting is not known"
+        if self.waits[query] and self.keep_unknown[query]:
+            return Reason.KEEP_UNKNOWN, f" as before: {possible} may be possible for {name}, but what edges keep is not known"
         if self.waits[query]:
             seen = f"for {self.ready[query]} of {self.policy.qod_raise_cycles} cycles"
             return Reason.RAISE_WAITS, f" as before: {possible} is possible for {name} {seen}"

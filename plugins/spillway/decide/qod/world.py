@@ -44,7 +44,6 @@ class World:
     consumer: Ints
     out_rate: Floats
     lag: Floats
-    keep: Floats
     inner: Ints
     """The edges between operators, producers before what they feed."""
     steps: tuple[int, ...]
@@ -92,7 +91,6 @@ def columns(nodes: tuple[Node, ...], operators: tuple[Operator, ...], edges: tup
         consumer=consumer,
         out_rate=_floats([e.out_rate for e in edges]),
         lag=_floats([e.lag for e in edges]),
-        keep=_floats([e.keep for e in edges]),
         inner=inner,
         steps=steps,
         query=query,

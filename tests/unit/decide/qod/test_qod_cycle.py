@@ -199,6 +199,25 @@ def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
     assert decision.expected.cpu["n1"] == pytest.approx(5.0 + 40.0 + 32.0)
 
 
+def test_an_unknown_keep_may_fall_but_not_rise() -> None:
+    def without_keep(observation: Observation, **fields: float) -> Observation:
+        return replace(observation, edges=tuple(replace(e, keep=fields.get(e.consumer)) for e in observation.edges))
+
+    rush, calm = seen(query("q", cpu=100.0, done=0.5)), seen(query("q", cpu=20.0))
+    lowered = decide(without_keep(rush), WHOLE)
+    assert lowered.missing == ("edges.to_q:q.keep",)
+    assert (lowered.keep("to_q:q"), lowered.edges[0].published) == (pytest.approx(0.5), True)
+    (edge,) = decide(without_keep(calm), WHOLE).edges
+    assert (edge.keep, edge.published, edge.code) == (1.0, False, Reason.KEEP_UNKNOWN)
+    chain = chain_observation()
+    light = replace(chain, operators=tuple(replace(o, instances=(replace(o.instances[0], cpu=5.0),)) for o in chain.operators))
+    light = replace(without_keep(light, union=0.6), previous=Previous(raise_ready={"bill": 5}))
+    decision = decide(light, WHOLE)
+    assert (decision.missing, decision.keep("yellow:union")) == (("edges.union:bill.keep",), pytest.approx(0.6))
+    assert [e.code for e in decision.edges] == [Reason.KEEP_UNKNOWN, Reason.KEEP_UNKNOWN]
+    assert decide(again(light, decision), WHOLE).missing == (), "what is remembered is known"
+
+
 # flapping
 
 
