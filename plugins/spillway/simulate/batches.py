@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spillway.simulate.sharing import Floats, Ints
 
 BAND = 0.25
 """Changes smaller than this share are not made."""
+SHRINK = 4.0
+"""At most by this factor at once."""
 COLD_BATCHES = 2
 """The first batches of a run teach nothing."""
 REMEMBERED = 50
 """Batches whose shortest tells what does not depend on the rows."""
 
 
-def next_bounds(bound: Ints, rows: Ints, busy_s: Floats, fixed_s: Floats, target_s: Floats, *, least: int, most: int) -> Ints:
-    """The bounds after batches of `rows` rows that took `busy_s`.
+def next_bounds(
+    bound: Ints, rows: Ints, busy_s: Floats, fixed_s: Floats, target_s: Floats, cut: NDArray[np.bool_], *, least: int, most: int
+) -> Ints:
+    """The bounds after batches of `rows` rows that took `busy_s`; `cut`: there was more to read.
 
     >>> one = lambda *values: np.array(values)
-    >>> next_bounds(one(2000), one(2000), one(1.0), one(0.3), one(4.0), least=10, most=10**6).tolist()
+    >>> next_bounds(one(2000), one(2000), one(1.0), one(0.3), one(4.0), one(True), least=10, most=10**6).tolist()
     [4000]
-    >>> next_bounds(one(10000), one(10000), one(20.5), one(0.5), one(4.0), least=10, most=10**6).tolist()
-    [1750]
+    >>> next_bounds(one(10000), one(10000), one(11.5), one(0.5), one(4.0), one(True), least=10, most=10**6).tolist()
+    [3181]
     """
     fixed = np.minimum(fixed_s, 0.5 * target_s)
     per_row = np.maximum(busy_s - fixed, 1e-6) / np.maximum(rows, 1)
     wanted = (target_s - fixed) / per_row
     slow = (busy_s > 1.5 * target_s) & (wanted < bound)
-    quick = (rows >= 0.9 * bound) & (busy_s < target_s)
-    new = np.where(slow, wanted, np.where(quick, np.minimum(wanted, 2.0 * bound), bound))
+    quick = cut & (busy_s < target_s)
+    grown = np.minimum(np.maximum(wanted, bound), 2.0 * bound)
+    new = np.where(slow, np.maximum(wanted, bound / SHRINK), np.where(quick, grown, bound))
     new = np.clip(new, least, most).astype(np.int64)
     moved = (np.abs(new - bound) > BAND * bound) | (new == least) | (new == most)
     return np.where((rows > 0) & (busy_s > 0) & (slow | quick) & moved, new, bound)

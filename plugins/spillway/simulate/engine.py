@@ -8,6 +8,7 @@ with the slowest; then its output arrives on the edges below. Rows are whole num
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,16 @@ from spillway.simulate.world import World
 
 _DONE_S = 1e-9
 """Work below this is finished."""
+
+
+class Ended(NamedTuple):
+    """Batches that ended in one step."""
+
+    operator: Ints
+    began: Floats
+    ended: Floats
+    read: Ints
+    kept: Floats
 
 
 class Twin:
@@ -53,6 +64,7 @@ class Twin:
         self._next: Floats = self.last_start.copy()
         self._began, self._ready, self._plan = (np.zeros(operators) for _ in range(3))
         self._rows: Ints = np.zeros(operators, np.int64)
+        self._cut = np.zeros(operators, bool)
         self._recent: Floats = np.full((operators, REMEMBERED), np.inf)
         # instances
         self.cpu_s: Floats = np.zeros(instances)
@@ -65,6 +77,7 @@ class Twin:
         self.node_s: Floats = np.zeros(len(world.nodes))
         """CPU seconds of the instances that are or were there."""
         self._pending: list[tuple[float, Ints, Floats]] = []
+        self._log: list[Ended] | None = None
 
     @property
     def now(self) -> float:
@@ -75,6 +88,11 @@ class Twin:
         last = round(until_s / self.physics.step_s)
         while self.steps < last:
             self._step()
+
+    def log(self) -> list[Ended]:
+        """Batches that end from now on; whoever asked takes them out."""
+        self._log = []
+        return self._log
 
     def publish(self, keeps: Mapping[int, float]) -> None:
         """Keeps by edge; batches that begin after the delay use them."""
@@ -160,6 +178,7 @@ class Twin:
         self._plan[starts] = (self._driver * self._cold(self.first, now))[starts]
         self._ready[starts] = np.where(self._plan > 0, np.inf, began + self._wait)[starts]
         self._rows[starts] = read[starts].astype(np.int64)
+        self._cut[starts] = (read < total)[starts]
         self.running |= starts
 
     def _cold(self, instances: Ints, now: float) -> Floats | float:
@@ -209,6 +228,9 @@ class Twin:
         edges = np.flatnonzero(ended[self.consumer])
         self.processed[edges] += self._kept[edges]
         self.shed[edges] += self._taken[edges] - self._kept[edges]
+        if self._log is not None:
+            which, kept = np.flatnonzero(ended), sums(self.consumer[edges], self._kept[edges], len(ended))
+            self._log.append(Ended(which, self._began[which], at[which], self._rows[which], kept[which]))
         self._taken[edges] = self._kept[edges] = 0
         self.ended_arrived[edges] = self._planned[edges]
         self.lag[edges] = self._planned[edges] - self.read[edges]
@@ -234,7 +256,7 @@ class Twin:
         shortest = self._recent[which].min(axis=1)
         policy = self._policy
         self.bound[which] = next_bounds(
-            self.bound[which], self._rows[which], busy_s, shortest, self._target[which],
+            self.bound[which], self._rows[which], busy_s, shortest, self._target[which], self._cut[which],
             least=policy.batch_rows_min, most=policy.batch_rows_max,
         )  # fmt: skip
 

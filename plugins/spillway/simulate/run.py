@@ -56,7 +56,7 @@ class Loop:
         self._watch = Watch(self.twin, seed=seed)
         self._world, self._policy, self._controller = world, policy, controller
         self._floors = floors(world)
-        self._learner = Learner(world, policy) if policy.cpu_model == "affine" else None
+        self._learner = Learner(self.twin, policy) if policy.cpu_model == "affine" else None
         self._previous: Previous | None = None
         self._moved: int | None = None
         self._cycles = 0

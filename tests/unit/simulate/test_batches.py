@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from spillway.simulate.batches import BAND, admitted, next_bounds
+from spillway.simulate.batches import BAND, SHRINK, admitted, next_bounds
 
 from spark_jobs.runtime.bound import BoundPolicy, next_bound, split
 
@@ -14,11 +14,15 @@ def test_the_bound_is_the_one_of_the_driver() -> None:
     bound = random.integers(10, 100_000, count)
     rows = np.where(random.random(count) < 0.5, bound, random.integers(0, 100_000, count))
     busy, fixed, target = random.uniform(0, 20, count), random.uniform(0, 3, count), random.choice([1.0, 4.0, 10.0], count)
-    found = next_bounds(bound, rows, busy, fixed, target, least=50, most=60_000)
+    cut = random.random(count) < 0.5
+    found = next_bounds(bound, rows, busy, fixed, target, cut, least=50, most=60_000)
     expected = [
-        next_bound(int(b), int(r), float(s), float(f), BoundPolicy(target_s=float(t), floor=50, ceiling=60_000, band=BAND))
-        for b, r, s, f, t in zip(bound, rows, busy, fixed, target, strict=True)
-    ]
+        next_bound(
+            int(b), int(r), float(s), float(f), cut=bool(c),
+            policy=BoundPolicy(target_s=float(t), floor=50, ceiling=60_000, band=BAND, shrink=SHRINK),
+        )
+        for b, r, s, f, t, c in zip(bound, rows, busy, fixed, target, cut, strict=True)
+    ]  # fmt: skip
     assert found.tolist() == expected
     assert len(set(expected) - set(bound.tolist())) > 500, "most of these cases teach something"
 

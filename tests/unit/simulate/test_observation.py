@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from spillway.inject.profiles import Constant, Ramp, Step
+from spillway.inject.profiles import Constant, Piecewise, Ramp, Sine, Step
 from spillway.model.qod import Observation
 from spillway.policy import Policy
 from spillway.simulate.engine import Twin
@@ -149,7 +149,7 @@ def test_costs_are_learned_from_windows_and_are_those_of_the_world() -> None:
     world = replace(world, operators=(replace(world.operators[0], costs=costs),))
     policy = Policy(cpu_model="affine", qod_warm_up_s=1.0)
     twin = Twin(world, policy, seed=1)
-    watch, learner = Watch(twin, seed=1), Learner(world, policy)
+    watch, learner = Watch(twin, seed=1), Learner(twin, policy)
     for number, keep in enumerate((1.0, 0.8, 0.5, 0.3) * 7):
         twin.keep[0] = keep
         twin.advance(15.0 * (number + 1))
@@ -160,6 +160,28 @@ def test_costs_are_learned_from_windows_and_are_those_of_the_world() -> None:
     assert found.fixed == pytest.approx(10.0, rel=0.15), "0.2 s every two seconds"
     assert found.per_arrived == pytest.approx(0.02, rel=0.15)
     assert found.per_kept == pytest.approx(0.05, rel=0.15)
+
+
+@pytest.mark.parametrize("calm", [0, 10])
+def test_what_a_batch_did_counts_in_the_windows_in_which_it_ran(calm: int) -> None:
+    """Under overload much of a batch that ends in a window ran, and was paid for, in the window before. Rows read and kept then
+    make up for each other, so without calm windows before it cannot be told what either costs."""
+    costs = Costs(fixed_s=0.2, driver_s=0.0, wait_s=0.1, per_arrived_s=2.5e-4, per_kept_s=2.5e-4)
+    world = single(Piecewise(((15.0 * calm, Sine(mean=800, amplitude=500, period_s=90)), (400.0, Constant(2600)))))
+    world = replace(world, operators=(replace(world.operators[0], costs=costs),))
+    policy = Policy(cpu_model="affine", qod_warm_up_s=1.0)
+    twin = Twin(world, policy, seed=1)
+    watch, learner = Watch(twin, seed=1), Learner(twin, policy)
+    for number, keep in enumerate((1.0,) * calm + (1.0, 0.6, 0.4, 0.2, 0.3, 0.7) * 2):
+        twin.keep[0] = keep
+        twin.advance(15.0 * (number + 1))
+        learner.see(watch.close())
+    if not calm:
+        assert learner.costs() == {}
+        return
+    found = learner.costs()[0]
+    assert found.per_arrived == pytest.approx(0.025, rel=0.2)
+    assert found.per_kept == pytest.approx(0.025, rel=0.2)
 
 
 def test_two_pipelines_on_one_topic_both_get_all_of_it() -> None:

@@ -6,8 +6,11 @@ scenario is held to its promises.
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
+from spillway.observe.rates import arrival
 from spillway.simulate.run import Run
 from spillway.simulate.verdict import verdict
 from twin_worlds import SCENARIOS, shipped
@@ -55,6 +58,14 @@ def test_1_the_instances_that_move_are_those_of_the_light_query_one_after_the_ot
     assert moves(run) == [("light", 1, "n1", "n2"), ("light", 0, "n1", "n2")]
     first, second = (t for t, _ in run.moves)
     assert 510.0 < first < 1020.0 < second < 1350.0
+
+
+def test_1_which_instance_moves_first_does_not_depend_on_chance() -> None:
+    """Which one is next may: where the first move is followed by a window in which little is processed, floors seem to need more,
+    and the papers' cycle moves the union as well."""
+    found = [moves(shipped("thesis_1", "paper", seed=seed)) for seed in range(1, 9)]
+    assert {first for first, *_ in found} == {("light", 1, "n1", "n2")}
+    assert sum(rest == [("light", 0, "n1", "n2")] for _, *rest in found) >= 6, found
 
 
 def test_1_after_both_moves_more_gets_through_than_before_the_first() -> None:
@@ -127,14 +138,21 @@ def test_3_the_accuracy_follows_the_rate_of_the_topic() -> None:
 
 
 def test_3_the_arrival_rate_is_known_although_events_are_shed() -> None:
-    """The thesis: a mean error of 0.4 %, 2.8 % in the 90th percentile."""
+    """The thesis: a mean error of 0.4 %, 2.8 % in the 90th percentile. Offsets are read by an agent about every second, a little
+    before or after, some not at all, and every window is estimated from them as on the live line."""
     run = shipped("thesis_3")
-    profile = run.world.loads[0].rate
+    profile, chance = run.world.loads[0].rate, random.Random(6)
+    at = [n + chance.uniform(-0.3, 0.3) for n in range(int(run.cycles[-1].window.end_s)) if chance.random() < 0.95]
+    readings = {k: [(t, int(profile.events(max(t, 0.0)) * share)) for t in at] for k, share in enumerate((0.1, 0.2, 0.3, 0.4))}
     errors = []
     for window in (c.window for c in run.cycles):
-        sent = (profile.events(window.end_s) - profile.events(window.end_s - window.length_s)) / window.length_s
-        errors.append(abs(float(window.out_rate[0]) / sent - 1.0))
-    assert np.mean(errors) <= 0.004 and np.percentile(errors, 90) <= 0.028
+        start, end = window.end_s - window.length_s, window.end_s
+        seen = {k: [p for p in points if p[0] <= end] for k, points in readings.items()}
+        found = arrival(seen, start, end)
+        assert found is not None
+        errors.append(abs(found.rate / ((profile.events(end) - profile.events(start)) / (end - start)) - 1.0))
+    assert np.mean(errors) <= 0.004 and np.percentile(errors, 90) <= 0.028, (np.mean(errors), np.percentile(errors, 90))
+    assert max(errors) > 0.0005, "no value is held against itself"
 
 
 def test_3_the_backlog_is_what_the_papers_leave_waiting() -> None:
