@@ -34,6 +34,7 @@ from spillway.inject.player import PlayOptions
 from spillway.inject.profiles import Constant, due
 from spillway.inject.scenario import Scenario, TopicLoad
 from spillway.model.qod import Observation
+from spillway.model.topology import Pipeline
 from spillway.policy import Policy
 from spillway.store import session
 from spillway.store.decisions import Run, Stored, body_of, by_id, span
@@ -240,6 +241,18 @@ def same_priority(drives: Line, load: Load, policy: Policy) -> dict[str, Any]:
     }
 
 
+def query_of(pipeline: Pipeline, application: str) -> str:
+    """The query that an application runs."""
+    operators = pipeline.application(application).operators
+    queries = [q.name for q in pipeline.queries() if q.name in operators]
+    if len(queries) != 1:
+        raise LineFailed(
+            f"Application {application} was re-scheduled and runs {len(queries)} queries, so no query of the drives is beside "
+            "the points: scenario 2 needs first or second to move."
+        )
+    return queries[0]
+
+
 def different_priorities(drives: Line, points: Line, load: Load, beside: str) -> dict[str, Any]:
     """Scenario 2; `beside` is the query of the drives that shares its node with the points."""
     load.set(CALM, FEW)
@@ -340,7 +353,7 @@ def run(stack: Stack, policy: Policy) -> int:
         until(lambda: _ran(drives) >= 3 * WARM_BATCHES, 120, "the drives did not warm up")
         began = time.time()
         same = same_priority(drives, load, policy)
-        different = different_priorities(drives, points, load, same["application"])
+        different = different_priorities(drives, points, load, query_of(drives.pipeline, same["application"]))
     finally:
         load.end()
     errors = errors_pct(load, estimates(began))

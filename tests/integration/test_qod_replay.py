@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 from spillway.act.cycle import decide_all, observe
+from spillway.act.live import NothingObserved, step
 from spillway.act.publish import publish
 from spillway.act.replay import intervals, replay
+from spillway.model.window import Interval
 from spillway.policy import Policy
 from spillway.store.decisions import Run
 from typer.testing import CliRunner
@@ -67,6 +70,32 @@ def test_the_same_policy_decides_what_was_decided(database: Database, recorded: 
     replay(conn, recording.start, recording.at(SECONDS), RUN)
     outputs = "select interval_end, output from spillway.decision where origin = %s order by 1"
     assert database.sql("owner", outputs, "replay") == database.sql("owner", outputs, "live")
+
+
+def test_a_backfill_takes_all_steps_and_changes_nothing_that_runs(
+    database: Database, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "bench"))
+    bench = importlib.import_module("replay")
+    assert bench.measure(bench.Store(database.environ()), 5.0, 2) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["windows"] == 20 and all(last["goals"].values())
+    assert len(database.sql("read", "select id from spillway.decision where replay = 'bench'")) == 40
+
+
+def test_a_window_that_was_not_observed_is_not_decided(database: Database, recorded: Any) -> None:
+    recording, conn = recorded
+    _, window, following, *_ = intervals(recording.start, recording.at(SECONDS), 15.0)
+    with pytest.raises(NothingObserved, match="rec was not observed in the window that ended at"):
+        step(conn, "decide", window, RUN)
+    assert database.sql("owner", KEEPS, "replay") == []
+    step(conn, "observe", window, RUN)
+    step(conn, "decide", window, RUN)
+    assert [row[1] for row in database.sql("owner", KEEPS, "replay")] == [window.end]
+    with pytest.raises(NothingObserved):
+        step(conn, "decide", following, RUN)
+    undeclared = Interval(start=window.start - timedelta(hours=1), end=window.end - timedelta(hours=1))
+    assert step(conn, "decide", undeclared, RUN) == []
 
 
 def test_part_of_a_replay_goes_on_where_it_was(database: Database, recorded: Any) -> None:

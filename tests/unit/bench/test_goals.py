@@ -362,6 +362,44 @@ def test_the_pipelines_of_the_thesis_are_valid(bench: Any) -> None:
         assert pipeline is not None, problems
 
 
+def test_what_moves_in_the_thesis_has_to_be_a_query(bench: Any) -> None:
+    from spillway.demo.line import LineFailed
+    from spillway.topology import check_text
+
+    thesis = bench("thesis")
+    pipeline, _ = check_text(thesis.DRIVES)
+    assert thesis.query_of(pipeline, "first") == "first"
+    with pytest.raises(LineFailed, match="Application union was re-scheduled and runs 0 queries"):
+        thesis.query_of(pipeline, "union")
+
+
+SHEDS = [("rec0", 1, "decided", "", {"edges": [{"keep": 0.5}]}, {})]
+KEEPS_ALL = [("rec0", 1, "decided", "", {"edges": [{"keep": 1.0}]}, {})]
+IN_FORCE = {"edge_setting": [("rec0", "front:heavy", 0.5)], "event": []}
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        ({}, []),
+        ({"decided": [SHEDS, KEEPS_ALL]}, ["identical"]),
+        ({"windows": 2}, ["identical"]),
+        ({"decided": [KEEPS_ALL, KEEPS_ALL]}, ["something_was_decided"]),
+        ({"in_force": ({**IN_FORCE, "edge_setting": []},) * 2}, ["something_was_in_force"]),
+        ({"in_force": (IN_FORCE, {**IN_FORCE, "event": [("keep",)]})}, ["nothing_live_changed"]),
+        ({"in_force": (IN_FORCE, {**IN_FORCE, "edge_setting": [("rec0", "front:heavy", 0.4)]})}, ["nothing_live_changed"]),
+        ({"historic": (SHEDS, KEEPS_ALL)}, ["nothing_live_changed"]),
+    ],
+)
+def test_replay(bench: Any, capsys: pytest.CaptureFixture[str], change: dict[str, Any], missed: list[str]) -> None:
+    values = {
+        "minutes": 60.0, "pipelines": 1, "windows": 1, "decided": [SHEDS, SHEDS], "historic": (SHEDS, SHEDS),
+        "in_force": (IN_FORCE, IN_FORCE), "took": [1.0, 1.0], "cpu": [1.0, 1.0],
+    }  # fmt: skip
+    assert bench("replay").conclude(**{**values, **change}) == (1 if missed else 0)
+    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+
+
 def test_injected_events_are_counted_over_phases(bench: Any) -> None:
     from spillway.demo.line import Playing
     from spillway.inject.scenario import parse
