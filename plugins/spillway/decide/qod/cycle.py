@@ -60,6 +60,7 @@ def decide(observation: Observation, policy: Policy, *, paper: bool = False) -> 
         observation.nodes,
         tuple(o for o in observation.operators if o.name not in gone),
         tuple(e for e in observation.edges if e.consumer not in gone),
+        warming={i.node for o in observation.operators if o.name in gone for i in o.instances if i.warming},
     )
     decided = _decided(rest, observation.previous or Previous(), policy, paper, tuple(missing))
     held = _held(observation, gone, tuple(missing), f"{missing[0]} is missing")

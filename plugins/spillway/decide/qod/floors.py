@@ -141,7 +141,7 @@ def addition(world: World, required: Floats, available: Floats, rank: Floats, pl
 
 def warming(world: World) -> Flags:
     """Nodes that hold an instance whose figures mean nothing yet: nothing is moved off or onto them."""
-    result = np.zeros(len(world.nodes), dtype=bool)
+    result = world.node_warming.copy()
     result[world.node_of[world.warming]] = True
     return result
 

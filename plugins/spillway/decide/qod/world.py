@@ -6,6 +6,7 @@ which queries lie below which operator (a query lies below itself).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,6 +29,8 @@ class World:
 
     cores: Floats
     node_cpu: Floats
+    node_warming: Flags
+    """Nodes on which something warms up that is not in this world."""
 
     node_of: Ints
     """Of each instance; instances lie in the order of their operators."""
@@ -59,7 +62,10 @@ class World:
     pair_query: Ints
 
 
-def columns(nodes: tuple[Node, ...], operators: tuple[Operator, ...], edges: tuple[Edge, ...]) -> World:
+def columns(
+    nodes: tuple[Node, ...], operators: tuple[Operator, ...], edges: tuple[Edge, ...], warming: Collection[str] = ()
+) -> World:
+    """`warming`: nodes on which something warms up that is none of these operators."""
     node_number = {node.name: number for number, node in enumerate(nodes)}
     number = {operator.name: k for k, operator in enumerate(operators)}
     every = [i for operator in operators for i in operator.instances]
@@ -80,6 +86,7 @@ def columns(nodes: tuple[Node, ...], operators: tuple[Operator, ...], edges: tup
         edges=edges,
         cores=_floats([n.cores for n in nodes]),
         node_cpu=_floats([n.cpu for n in nodes]),
+        node_warming=np.array([n.name in warming for n in nodes], dtype=bool),
         node_of=np.array([node_number[i.node] for i in every], dtype=np.intp),
         operator_of=np.repeat(np.arange(len(operators)), instances),
         in_rate=_floats([i.in_rate for i in every]),

@@ -441,6 +441,21 @@ def test_what_warms_up_is_not_taken_for_overloaded() -> None:
     assert decision.expected.cpu["n1"] == pytest.approx(20.0 + 0.8 * 30.0 / 0.9)
 
 
+def test_a_node_warms_up_for_others_too_when_what_is_new_is_held() -> None:
+    """The other instance of `blind` cannot be seen, so all of it is held; what it starts on n1 still warms n1 up."""
+    new, unseen = Instance(node="n1", in_rate=None, cpu=None, warming=True), Instance(node="n2", in_rate=None, cpu=5.0)
+    observation = seen(query("blind"), query("old", cpu=60.0, floor=0.3), query("far", node="n2"), cores={"n1": 1.0, "n2": 4.0})
+    blind, *others = observation.operators
+    observation = replace(observation, operators=(replace(blind, instances=(new, unseen)), *others))
+    decision = decide(observation, WHOLE)
+    assert {name: decision.queries[name].desired for name in ("old", "far")} == {"old": 0.3, "far": 1.0}
+    assert decision.edges[1].reason == "keeps 30 %, the least old is promised, while n1 warms up"
+    tight = seen(query("blind"), query("a", cpu=60.0, floor=1.0), query("b", cpu=60.0, floor=1.0), cores={"n1": 1.0, "n2": 4.0})
+    blind, *others = tight.operators
+    onto = (replace(new, node="n2"), replace(unseen, node="n1"))
+    assert not decide(replace(tight, operators=(replace(blind, instances=onto), *others)), WHOLE).moves
+
+
 def test_nothing_is_moved_off_or_onto_a_warming_node() -> None:
     tight = [query("a", cpu=60.0, floor=1.0), query("b", cpu=60.0, floor=1.0)]
     two = {"n1": 1.0, "n2": 4.0}
