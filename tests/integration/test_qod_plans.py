@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from spillway.store.queries import query
 
 from tests.support.database import Database
 
@@ -70,3 +71,58 @@ def test_retention_drops_a_day_of_decisions_in_seconds(database: Database, week:
     database.sql("control", "set statement_timeout = '20 s'; select spillway.drop_partitions(%s)", oldest)
     assert time.monotonic() - begun < 20.0
     assert database.sql("read", count)[0][0] < before
+
+
+BIG = ("decision", "observation", "setting_history")
+FEW = 100
+"""Rows: two pipelines have some 160 000 settings and 80 000 decisions in a week."""
+
+
+def read(database: Database, name: str, **parameters: Any) -> list[str]:
+    """Where the named query reads a table that grows from end to end, or more than a few rows of it."""
+    connection = database.connect("control")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("explain (analyze, format json) " + query(name), parameters)
+            [[[plan]]] = cursor.fetchall()
+    finally:
+        connection.close()
+    found, waiting = [], [plan["Plan"]]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.get("Plans", [])
+        touched = node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+        if node.get("Relation Name") in BIG and (node["Node Type"] == "Seq Scan" or touched > FEW):
+            found.append(f"{node['Node Type']} of {node['Relation Name']}: {touched} rows")
+    return found
+
+
+def test_what_a_cycle_asks_of_a_week_of_decisions_is_found_by_indexes(database: Database, week: datetime) -> None:
+    end, start = week, week - timedelta(seconds=CYCLE_S)
+    times = {"start": start, "end": end}
+    since = start - timedelta(seconds=3 * CYCLE_S)
+    run = {"origin": "live", "replay": "", "policy": "p"}
+    asked: dict[str, dict[str, Any]] = {
+        "qod_settings": {"pipelines": ["a", "b"], "edges": ["x", "y"], "end": end},
+        "qod_unverified": {**times, "since": since, "oldest": since - timedelta(seconds=3 * CYCLE_S)},
+        "qod_decided": {**times, "policy": "p"},
+        "qod_decided_lately": {"pipeline": "a", "since": since, "end": end},
+        "qod_decision_lock": {"id": 7, "status": "decided"},
+        "qod_observations": {**times, **run},
+        "qod_remembered": {"start": start, "since": since, "modes": ["a apply", "b apply"], **run},
+    }
+    assert {name: found for name, values in asked.items() if (found := read(database, name, **values))} == {}
+
+
+def test_the_last_setting_of_every_edge_is_that_of_its_time(database: Database, week: datetime) -> None:
+    ago = week - timedelta(hours=30) + timedelta(seconds=7)
+    connection = database.connect("control")
+    try:
+        with connection.cursor() as cursor:
+            asked = {"pipelines": ["a", "a", "b", "b"], "edges": ["x", "nobody", "y", "x"], "end": ago}
+            cursor.execute(query("qod_settings"), asked)
+            found = {(pipeline, edge): at for pipeline, edge, _, _, at, _ in cursor.fetchall()}
+    finally:
+        connection.close()
+    last = week - timedelta(hours=30) + timedelta(seconds=3)
+    assert found == {("a", "x"): last, ("b", "x"): last, ("b", "y"): last}

@@ -186,9 +186,10 @@ def verify(conn: Connection, interval: Interval, run: Run) -> Step:
     if not run.live:
         return Step()
     window = read_window(conn, interval, run.policy)
-    since = interval.start - timedelta(seconds=interval.seconds * (run.policy.qod_stale_cycles + 1))
+    late = timedelta(seconds=interval.seconds * run.policy.qod_stale_cycles)
+    since = interval.start - late - timedelta(seconds=interval.seconds)
     said = []
-    for found in rows(conn, "qod_unverified", start=interval.start, end=interval.end, since=since):
+    for found in rows(conn, "qod_unverified", start=interval.start, end=interval.end, since=since, oldest=since - late):
         pipeline = found["pipeline"]
         if pipeline not in window.declared:
             continue

@@ -92,7 +92,8 @@ def _read(conn: Connection, times: Mapping[str, datetime], declared: Mapping[str
         readings[r["topic"]][r["partition"]].append((r["at"].timestamp(), r["end_offset"]))
         ahead[r["topic"]] = max(ahead.get(r["topic"], r["ahead_s"]), r["ahead_s"])
     start, end = times["start"].timestamp(), times["end"].timestamp()
-    settings = rows(conn, "qod_settings", pipelines=names, end=times["end"])
+    edges = [(name, e.name) for name, d in declared.items() for e in d.pipeline.edges]
+    settings = rows(conn, "qod_settings", pipelines=[p for p, _ in edges], edges=[e for _, e in edges], end=times["end"])
     return Stored(
         executors=executors,
         batches=batches,
