@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.decide.qod.cpu import CORE
-from spillway.decide.qod.repack import MOST_ITEMS, SLIVER, repack
+from spillway.decide.qod.repack import MOST_ITEMS, MOST_PACKED, SLIVER, repack
 from spillway.decide.qod.reschedule import Candidate, choose
 from spillway.decide.qod.schedule import estimate, place
 from spillway.decide.qod.world import Flags, Floats, World, total
@@ -74,7 +74,8 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
         if (left := target - sum(c.required for c, _ in placed)) > SLIVER:
             short[source] = left
     missing: Floats | None = None
-    if short and len(size) <= MOST_ITEMS:
+    hopeless = needed[able].sum() > available[able].sum() + SLIVER
+    if short and len(size) <= (MOST_PACKED if hopeless else MOST_ITEMS):
         elsewhere, missing = repack(size, world.node_of, np.where(able, available, -np.inf), seed=seed)
         if not missing.any():
             home, short = elsewhere, {}
@@ -129,10 +130,10 @@ def addition(world: World, required: Floats, available: Floats, rank: Floats, pl
     """The smallest addition of CPU, by node, after which `relieve` makes every floor fit.
 
     What the nodes are short of always suffices. It may take less to add it elsewhere, where an instance then has room to go to;
-    the least a search over placements came to is taken if `relieve` finds its way there.
+    in small worlds the least a search over placements came to is taken, if `relieve` finds its way there.
     """
     plain = {n: math.ceil(cpu * 1e4 - SLIVER) / 1e4 for n, cpu in plan.short.items()}  # up, so that it still suffices
-    if plan.missing is not None:
+    if plan.missing is not None and len(world.node_of) <= MOST_PACKED:
         missing = np.ceil(plan.missing * 1e4 - SLIVER) / 1e4
         if missing.sum() < sum(plain.values()) and not relieve(world, required, available + missing, rank, seed=seed).short:
             return {n: float(missing[n]) for n in np.flatnonzero(missing).tolist()}

@@ -17,8 +17,9 @@ from spillway.decide.qod.world import Flags, Floats, Ints, total
 SLIVER = 1e-9
 MOST_ITEMS = 5_000
 """In larger worlds no other placement is looked for."""
+MOST_PACKED = 300
+"""In larger ones only by steps from where everything is, and not at all where the nodes together have too little."""
 MOST_STEPS = 200
-MOST_PACKED = 500
 RESTARTS = 12
 
 
@@ -103,14 +104,15 @@ def improve(size: Floats, home: Ints, capacity: Floats) -> tuple[Ints, Floats]:
 
 def _best_step(size: Floats, home: Ints, over: Floats, fixed: Flags, source: int) -> tuple[int, int | None, int] | None:
     """Item of `source`, item it is exchanged for or None, and where it goes; None when nothing makes the sum smaller."""
+    roomy = ~fixed & (over < 0.0)  # what is moved to a full node is missing there instead
     here = np.flatnonzero((home == source) & (size > SLIVER))
-    nodes = np.flatnonzero(~fixed & (np.arange(len(fixed)) != source))
+    nodes = np.flatnonzero(roomy)
     if not len(here) or not len(nodes):
         return None
     gain = _gain(size[here][:, None], over[source], over[nodes][None, :])
     best = np.unravel_index(int(np.argmax(gain)), gain.shape)
     found: tuple[float, tuple[int, int | None, int]] = (float(gain[best]), (int(here[best[0]]), None, int(nodes[best[1]])))
-    others = np.flatnonzero((home != source) & ~fixed[home] & (size > SLIVER))
+    others = np.flatnonzero(roomy[home] & (size > SLIVER))
     if len(others):
         less = size[here][:, None] - size[others][None, :]
         gain = np.where(less > 0.0, _gain(less, over[source], over[home[others]][None, :]), -np.inf)
