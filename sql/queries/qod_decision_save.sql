@@ -1,4 +1,4 @@
--- The decision of a cycle on one pipeline, once; again for a replay, and for a live one as long as it was not published.
+-- The decision of a cycle on one pipeline, once; again for a replay, and for a live one as long as it was not published or refused.
 insert into spillway.decision
     (pipeline, interval_start, interval_end, origin, replay, mode, version, policy, observation, status, reason, output, expected)
 values (%(pipeline)s, %(start)s, %(end)s, %(origin)s, %(replay)s, %(mode)s, %(version)s, %(policy)s, %(observation)s, %(status)s,
@@ -7,4 +7,5 @@ on conflict (pipeline, interval_end, interval_start, kind, origin, replay, polic
     set mode = excluded.mode, version = excluded.version, observation = excluded.observation, status = excluded.status,
         reason = excluded.reason, output = excluded.output, expected = excluded.expected, decided_at = excluded.decided_at
     where decision.status <> 'published'
+      and (decision.origin = 'replay' or decision.status <> 'refused' or excluded.status = 'refused')
 returning id

@@ -1,1 +1,1 @@
-delete from spillway.gate_result where decision = %(decision)s and gate = %(gate)s
+delete from spillway.gate_result where decision = %(decision)s

@@ -1,5 +1,6 @@
 -- What operators read and kept, and what their applications used, in slices of the past that are over: slice 0 is the newest.
--- A batch counts in each slice as much as it ran in it.
+-- A batch counts in each slice as much as it ran in it. Behind the end of an operator's last batch another one may be running, whose
+-- rows nobody knows yet: such slices are left out, also for others of its application that share the CPU with it.
 with slice as (
     select n, %(start)s::timestamptz - make_interval(secs => (n + 1) * %(width_s)s::double precision) as begins,
            %(start)s::timestamptz - make_interval(secs => n * %(width_s)s::double precision) as ends
@@ -15,6 +16,8 @@ with slice as (
     ) e using (pipeline, operator, checkpoint, batch_id)
     where b.ended_at > %(since)s and b.ended_at <= %(end)s and coalesce(b.written_at, b.ended_at) <= %(closed)s
       and b.ended_at > b.started_at and b.pipeline = any(%(pipelines)s)
+), done as (
+    select pipeline, application, operator, max(ended_at) as until from batch group by pipeline, application, operator
 ), work as (
     select pipeline, application, operator, n, sum(rows_read * part) as rows_read, sum(rows_kept * part) as rows_kept,
            sum(add_batch_ms * part) as busy_ms
@@ -43,6 +46,13 @@ with slice as (
 select w.pipeline, w.application, w.operator, w.n, w.rows_read::double precision, w.rows_kept::double precision,
        w.busy_ms::double precision, t.taken_ms, u.executors, u.cpu
 from work w
+join slice s using (n)
 join used u using (pipeline, application, n)
 left join taken t using (pipeline, operator, n)
+where not exists (
+    select from done d
+    left join taken busy on busy.pipeline = d.pipeline and busy.operator = d.operator and busy.n = w.n
+    where d.pipeline = w.pipeline and d.application = w.application and d.until < s.ends
+      and (d.operator = w.operator or busy.taken_ms > 0)
+)
 order by w.pipeline, w.application, w.operator, w.n

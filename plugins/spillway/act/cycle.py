@@ -49,6 +49,7 @@ def observe(conn: Connection, interval: Interval, run: Run) -> Step:
     passed = {p: d.mode for p, d in window.declared.items() if verdict.passed(p)}
     waiting = [_wait(conn, window, run, p, starting) for p in passed if (starting := window.starting(p))]
     ready = {p: mode for p, mode in passed.items() if not window.starting(p)}
+    decisions.reopen(conn, run, interval, list(ready))
     costs = _costs(conn, interval, run, list(ready))
     modes = {p: d.mode for p, d in window.declared.items()}
     before = decisions.remembered(conn, run, interval, modes)
@@ -115,18 +116,24 @@ def _wait(conn: Connection, window: Window, run: Run, pipeline: str, starting: l
 
 
 def decide_all(conn: Connection, interval: Interval, run: Run) -> Step:
-    """Decides every world that was observed, from what was stored of it, and puts the decision to the gate."""
+    """Decides every world that was observed, from what was stored of it, and puts the decision to the gate.
+
+    What was refused on this window stays refused, however often a step runs."""
     from spillway.gates.run import check_decision
 
     window = read_window(conn, interval, run.policy, off_too=not run.live)
+    before = decisions.refused(conn, run, interval)
     said: list[str] = []
-    refused: list[str] = []
+    refused = [f"{pipeline} was refused before: {found.reason}" for pipeline, found in before.items() if found.decided]
     for seen in decisions.observations(conn, run, interval):
+        own = [p for p in _own(window, seen) if p not in before]
+        if not own:
+            continue
         try:
-            judged = _judged(window, seen, run)
+            judged = _judged(window, seen, run, own)
         except Exception as error:  # a fault of the deciding: recorded, and the other worlds are decided
             log.exception("world %s could not be decided", seen.world)
-            refused += [_fail(conn, window, run, seen, p, error) for p in _own(window, seen)]
+            refused += [_fail(conn, window, run, seen, p, error) for p in own]
             continue
         verdict = check_decision(judged)
         for one in judged:
@@ -146,12 +153,13 @@ def decide_all(conn: Connection, interval: Interval, run: Run) -> Step:
 
 
 def _own(window: Window, seen: Seen) -> list[str]:
-    """The pipelines a world decides; the applied ones beside an advised one have a world of their own."""
+    """The pipelines a world decides, but for those that are declared no longer; the applied ones beside an advised one have a
+    world of their own."""
     mode = seen.world if seen.world in (APPLY, ADVISE) else None
-    return [p for p in seen.pipelines if mode in (None, window.declared[p].mode)]
+    return [p for p in seen.pipelines if p in window.declared and mode in (None, window.declared[p].mode)]
 
 
-def _judged(window: Window, seen: Seen, run: Run) -> list[Judged]:
+def _judged(window: Window, seen: Seen, run: Run, own: Iterable[str]) -> list[Judged]:
     found = Observation.from_json(seen.body)
     decision = decide(found, run.policy)
     return [
@@ -161,7 +169,7 @@ def _judged(window: Window, seen: Seen, run: Run) -> list[Judged]:
             before=keeps_before(found, spec),
             raise_limit=run.policy.qod_raise_limit,
         )
-        for name in _own(window, seen)
+        for name in own
     ]
 
 

@@ -21,7 +21,7 @@ Samples = dict[tuple[str, str], list[CostSample]]
 
 
 def read_samples(conn: Connection, interval: Interval, policy: Policy, pipelines: Sequence[str]) -> Samples:
-    """One sample per operator and slice as long as a cycle, of the slices before the window: their batches have all finished."""
+    """One sample per operator and slice as long as a cycle, of those before the window whose batches have finished."""
     slices = max(1, int(policy.qod_learn_s // interval.seconds))
     back = timedelta(seconds=(slices + policy.qod_stale_cycles) * interval.seconds)
     found = rows(

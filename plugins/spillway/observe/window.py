@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 Row = dict[str, Any]
+ENDED = ("stopped", "failed", "fenced")
+"""States of a driver's last heartbeat."""
 LOOK_BACK = 3
 """How many times as far as metrics may be old it is looked for the last ones: what is older than that is missing, not stale."""
 
@@ -51,6 +53,7 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         "start": interval.start,
         "end": interval.end,
         "since": interval.start - back,
+        "stale": interval.end - back / LOOK_BACK,
         "closed": interval.end + timedelta(seconds=policy.qod_settle_s),
     }
     declared = {
@@ -177,15 +180,27 @@ class _Part:
 
     # -- instances
 
-    def _live(self, application: str) -> list[Row]:
-        return [r for r in self.stored.executors.get((self.name, application), ()) if r["node"] is not None]
-
-    def _is_warming(self, application: str) -> bool:
-        """Until its first driver starts; then until all its operators have their minimum accuracy, `qod_warm_up_s` at most."""
+    def _gone(self, application: str) -> bool:
+        """No driver is there: none has ever started, or the newest has ended or gives no sign of life, and what it left behind
+        says nothing of the next one."""
         known = self.stored.executors.get((self.name, application), ())
         if not known:
             return True
-        if _age(known[0]["started_at"], self.interval) >= self.policy.qod_warm_up_s:
+        beat, state = known[0]["beat"], known[0]["state"]
+        due = min(self.interval.start, self.interval.end - timedelta(seconds=2 * self.policy.heartbeat_s))
+        return beat < due or (state in ENDED and beat <= self.interval.end)
+
+    def _live(self, application: str) -> list[Row]:
+        if self._gone(application):
+            return []
+        return [r for r in self.stored.executors.get((self.name, application), ()) if r["node"] is not None]
+
+    def _is_warming(self, application: str) -> bool:
+        """Until a driver starts; then until all its operators have their minimum accuracy, `qod_warm_up_s` at most."""
+        if self._gone(application):
+            return True
+        started_at = self.stored.executors[self.name, application][0]["started_at"]
+        if _age(started_at, self.interval) >= self.policy.qod_warm_up_s:
             return False
         seen = accuracies(self.pipeline, {e: None if s is None else min(s, 1.0) for e, s in self._shares.items()})
         floors = floors_of(self.pipeline)

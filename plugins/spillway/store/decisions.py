@@ -110,7 +110,9 @@ def save_decision(
     reason: str = "",
     output: Mapping[str, Any] | None = None,
 ) -> int | None:
-    """The id; None when the decision of this cycle was published already and stays as it is."""
+    """The id; None when the decision of this cycle was published or refused already and stays as it is.
+
+    What gates found against what was there before goes."""
     expected = None
     if output is not None:
         expected = {**output["expected"], "keep": {e["name"]: e["keep"] for e in output["edges"]}}
@@ -128,14 +130,35 @@ def save_decision(
         output=_json(output),
         expected=_json(expected),
     )
-    return int(saved["id"]) if saved else None
+    if saved is None:
+        return None
+    execute(conn, "qod_gate_clear", decision=saved["id"])
+    return int(saved["id"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    reason: str
+    decided: bool
+    """It was decided, and the decision refused; else what was observed."""
+
+
+def refused(conn: Connection, run: Run, interval: Interval) -> dict[str, Refusal]:
+    """By pipeline, what was refused on a window."""
+    found = rows(conn, "qod_refused", **_times(interval), **run.key)
+    return {r["pipeline"]: Refusal(reason=r["reason"], decided=r["decided"]) for r in found}
+
+
+def reopen(conn: Connection, run: Run, interval: Interval, pipelines: Sequence[str]) -> None:
+    """A replay that is repeated decides anew what it has just observed; what a live cycle refused stays refused."""
+    if not run.live:
+        execute(conn, "qod_reopen", **_times(interval), **run.key, pipelines=list(pipelines))
 
 
 def save_gate(conn: Connection, decision: int, gate: str, failures: Iterable[tuple[str, str, Mapping[str, Any]]]) -> None:
-    """What a gate found against a decision, as (suite, rule, evidence); what it found before goes."""
+    """What a gate found against a decision that was just saved, as (suite, rule, evidence)."""
     from psycopg2.extras import execute_values
 
-    execute(conn, "qod_gate_clear", decision=decision, gate=gate)
     values = [(decision, gate, suite, rule, False, json.dumps(evidence, default=str)) for suite, rule, evidence in failures]
     if values:
         with conn.cursor() as cursor:
