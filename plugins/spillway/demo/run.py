@@ -198,6 +198,8 @@ def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: 
         delivered=arrived,
         garbage=sum(t.garbage for t in report.topics),
         read=sum(edges[e.name]["rows_read"] for e in sources if e.name in edges),
+        found_bad=sum(edges[e.name]["rows_bad"] for e in sources if e.name in edges),
+        shed_at_sources=any(edges[e.name]["least_keep"] < 1.0 for e in sources if e.name in edges),
         dead_letters=len(letters),
         lag=line.lags(),
         peak_lag={name: r["peak_lag"] for name, r in edges.items()},

@@ -42,6 +42,9 @@ class Measured:
     garbage: int
     read: int
     """Rows the sources' edges read in the run."""
+    found_bad: int
+    """Garbage that the sources' edges kept and found."""
+    shed_at_sources: bool
     dead_letters: int
     lag: Mapping[str, int]
     """Rows behind at the end, by edge."""
@@ -71,8 +74,8 @@ def verdict(m: Measured) -> list[Row]:
         Row(
             what="garbage to dead letters",
             measured=f"{m.dead_letters:,}",
-            promised=f"{m.garbage:,} sent",
-            good=m.dead_letters == m.garbage,
+            promised=f"{m.found_bad:,} found of {m.garbage:,} sent" + (", the others were shed" if m.shed_at_sources else ""),
+            good=m.dead_letters == m.found_bad and (m.found_bad <= m.garbage if m.shed_at_sources else m.found_bad == m.garbage),
         ),
     ]
     for name, query in sorted(m.queries.items(), key=lambda item: -item[1].priority):

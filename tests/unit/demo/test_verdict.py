@@ -36,6 +36,8 @@ GOOD = Measured(
     delivered=1010,
     garbage=10,
     read=1010,
+    found_bad=10,
+    shed_at_sources=False,
     dead_letters=10,
     lag={"a:b": 0},
     peak_lag={"a:b": 700},
@@ -79,6 +81,9 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
         ({"asked": 0, "delivered": 0}, "events in"),
         ({"read": 1011}, "events processed"),
         ({"dead_letters": 9}, "garbage to dead letters"),
+        ({"found_bad": 9, "dead_letters": 9}, "garbage to dead letters"),
+        ({"found_bad": 9, "shed_at_sources": True}, "garbage to dead letters"),
+        ({"found_bad": 11, "dead_letters": 11, "shed_at_sources": True}, "garbage to dead letters"),
         ({"queries": light(written=790)}, "light: accuracy (priority 5)"),
         ({"queries": light(lost=1)}, LOST),
         ({"queries": light(lost=-1)}, LOST),
@@ -108,3 +113,7 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
 def test_a_broken_promise_shows(change: dict[str, Any], row: str) -> None:
     bad = [r.what for r in verdict(replace(GOOD, **change)) if not r.good]
     assert row in bad
+
+
+def test_garbage_may_be_shed_like_anything_else() -> None:
+    assert all(r.good for r in verdict(replace(GOOD, found_bad=8, dead_letters=8, shed_at_sources=True)))
