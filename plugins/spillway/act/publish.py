@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.act.cycle import Step
 from spillway.act.moves import request_move
+from spillway.model.qod import shortage
 from spillway.model.window import Interval, Window
 from spillway.observe.window import read_window
 from spillway.policy import Policy
@@ -171,7 +172,7 @@ def _put(conn: Connection, pipeline: str, decision: int, due: Iterable[Put]) -> 
 def _tell_infeasible(conn: Connection, pipeline: str, output: Mapping[str, Any]) -> None:
     if infeasible := output["infeasible"]:
         below = ", ".join(infeasible["queries"])
-        text = f"INFEASIBLE: {below} cannot have the promised accuracy, {infeasible['cores_needed']:.2g} cores are missing"
+        text = f"INFEASIBLE: {below} cannot have the promised accuracy, {shortage(infeasible)}"
         decisions.tell(conn, pipeline, "infeasible", text, about=f"INFEASIBLE: {below} ")
 
 
