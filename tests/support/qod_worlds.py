@@ -87,6 +87,31 @@ def _cost(rng: random.Random, rows: float) -> Cost:
     return Cost(fixed=rng.uniform(0.0, 10.0), per_arrived=rng.uniform(0.0, 20.0) / rows, per_kept=rng.uniform(0.0, 60.0) / rows)
 
 
+def wild(seed: int, *, cost: bool = False) -> Observation:
+    """A world in which some edges shed already, nothing arrives on some, lags or keeps are not known, and instances are new."""
+    seen, rng = world(seed, cost=cost), random.Random(f"wild {seed}")
+
+    def edge(e: Edge) -> Edge:
+        quiet = e.producer is None and rng.random() < 0.15
+        return replace(
+            e,
+            keep=rng.choice([1.0, 1.0, 1.0, 0.0, rng.random(), rng.random(), rng.choice([0.5, None])]),
+            lag=rng.choice([None, e.lag, e.lag, e.lag, 0.0, 0.0]),
+            out_rate=0.0 if quiet else e.out_rate,
+        )
+
+    def instance(i: Instance) -> Instance:
+        if rng.random() > 0.04:
+            return i
+        return rng.choice([replace(i, warming=True), replace(i, in_rate=None, cpu=None, warming=True)])
+
+    return replace(
+        seen,
+        edges=tuple(map(edge, seen.edges)),
+        operators=tuple(replace(o, instances=tuple(map(instance, o.instances))) for o in seen.operators),
+    )
+
+
 def with_cores(observation: Observation, more: dict[str, float]) -> Observation:
     return replace(observation, nodes=tuple(replace(n, cores=n.cores + more.get(n.name, 0.0)) for n in observation.nodes))
 

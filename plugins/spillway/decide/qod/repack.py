@@ -3,7 +3,7 @@
 The floors of instances on nodes are items in bins. A search starts from where everything is and, as long as that lowers what the
 nodes are short of in sum, moves an item off the node that is shortest of all, or exchanges it for a smaller one. That can get
 stuck, so in worlds small enough it also starts from packings of all items into the tightest bin, the largest first and in random
-orders.
+orders, and at last all packings are searched, as far as that goes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ MOST_PACKED = 300
 """In larger ones only by steps from where everything is, and not at all where the nodes together have too little."""
 MOST_STEPS = 200
 RESTARTS = 12
+MOST_SEARCHED = 4_000
 
 
 def repack(size: Floats, home: Ints, capacity: Floats, *, seed: int = 0) -> tuple[Ints, Floats]:
@@ -46,7 +47,53 @@ def repack(size: Floats, home: Ints, capacity: Floats, *, seed: int = 0) -> tupl
         other, left = improve(size, _packed(size, home, capacity, order), capacity)
         if left.sum() < short.sum() - SLIVER:
             best, short = other, left
+    if short.any() and (found := _searched(size, home, capacity)) is not None:
+        best, short = found, np.zeros_like(short)
     return _undone(size, home, best, capacity + short), short
+
+
+def _searched(size: Floats, home: Ints, capacity: Floats) -> Ints | None:
+    """A packing that fits, by depth-first search, the largest item first and the tightest bin first; None when none is found.
+
+    Bins with equally much room are tried once, and a branch ends where the bins that can still take the smallest item have too
+    little room for all that is left.
+
+    >>> new = _searched(np.array([5.0, 4.0, 4.0, 3.0, 2.0]), np.array([0, 0, 0, 0, 0]), np.array([9.0, 9.0]))
+    >>> np.bincount(new, [5.0, 4.0, 4.0, 3.0, 2.0]).tolist()
+    [9.0, 9.0]
+    """
+    bins = np.flatnonzero(~np.isneginf(capacity)).tolist()
+    items = [i for i in np.argsort(-size, kind="stable").tolist() if size[i] > SLIVER and not np.isneginf(capacity[home[i]])]
+    sizes, room = size[items].tolist(), capacity[bins].tolist()
+    left = np.append(np.cumsum(sizes[::-1])[::-1], 0.0).tolist()
+    chosen: list[int] = []
+    steps = 0
+
+    def place(k: int) -> bool:
+        nonlocal steps
+        steps += 1
+        if k == len(sizes):
+            return True
+        if steps > MOST_SEARCHED or sum(r for r in room if r >= sizes[-1] - SLIVER) < left[k] - SLIVER:
+            return False
+        tried: set[float] = set()
+        for b in sorted(range(len(room)), key=room.__getitem__):
+            if room[b] < sizes[k] - SLIVER or round(room[b], 6) in tried:
+                continue
+            tried.add(round(room[b], 6))
+            room[b] -= sizes[k]
+            chosen.append(bins[b])
+            if place(k + 1):
+                return True
+            chosen.pop()
+            room[b] += sizes[k]
+        return False
+
+    if min(room, default=0.0) < -SLIVER or not place(0):
+        return None
+    result = home.copy()
+    result[items] = chosen
+    return result
 
 
 def _packed(size: Floats, home: Ints, capacity: Floats, order: list[int]) -> Ints:
