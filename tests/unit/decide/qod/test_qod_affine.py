@@ -14,9 +14,8 @@ from spillway.model.qod import Cost, CostSample, Edge, Instance, Node, Observati
 from spillway.policy import Policy
 
 from tests.support.qod_oracle import Oracle
+from tests.support.qod_queries import WHOLE
 
-WHOLE = Policy(qod_headroom=0.0)
-"""All of a core may be used, which gives round numbers."""
 AFFINE = replace(WHOLE, cpu_model="affine")
 
 

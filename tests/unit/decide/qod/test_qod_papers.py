@@ -15,10 +15,8 @@ from spillway.model.qod import Decision, Edge, Instance, Node, Observation, Oper
 from spillway.policy import Policy
 
 from tests.support.qod_oracle import Oracle
+from tests.support.qod_queries import WHOLE
 from tests.support.qod_worlds import up_to_date, world
-
-WHOLE = Policy(qod_headroom=0.0)
-"""All of a core may be used, which gives round numbers."""
 
 
 def test_algorithm_2_example() -> None:
