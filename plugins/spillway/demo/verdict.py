@@ -107,9 +107,9 @@ def verdict(m: Measured) -> list[Row]:
             good=abs(share - hand.keep) <= SHARE_TOLERANCE,
         ),
         Row(
-            what="… in force after",
-            measured="never" if hand.batches_until is None else f"{hand.batches_until} batches",
-            promised=f"at most {BATCHES_ALLOWED} batches",
+            what="… in force from",
+            measured="never" if hand.batches_until is None else f"batch {hand.batches_until}",
+            promised=f"batch {BATCHES_ALLOWED} at the latest",
             good=hand.batches_until is not None and hand.batches_until <= BATCHES_ALLOWED,
         ),
         Row(
