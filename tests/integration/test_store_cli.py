@@ -103,13 +103,16 @@ def test_refusals_are_one_sentence() -> None:
 def test_keep_and_events() -> None:
     run("topology", "apply", "words.yaml")
     code, out, err = run("keep", "words", "words.in:count", "0.4", "--ttl", "1m", "--reason", "drill")
-    assert (code, out) == (0, "keep of words.in:count is 0.4 for 1m (decision 1)\n")
+    assert (code, out) == (0, "keep of words.in:count is 0.4 for 1m, then 0.4 is held (decision 1)\n")
     assert err == "warning: query count falls to accuracy 0.4, below its floor 0.5\n"
     assert run("keep", "words")[1].startswith("words.in:count  0.4  (decision 1, cli:")
+    run("keep", "words", "words.in:count", "0.6", "--ttl", "0.1s")
+    time.sleep(0.2)
+    assert run("keep", "words")[1].endswith("by hand, its time to live is over)\n")
     assert run("keep", "words", "--clear") == (0, "keeps everything again: words.in:count\n", "")
     assert run("keep", "words", "--clear") == (0, "nothing was set below 1\n", "")
     lines = run("events")[1].splitlines()
-    assert [line.split()[2] for line in lines] == ["applied", "keep", "keep"]
+    assert [line.split()[2] for line in lines] == ["applied", "keep", "keep", "keep"]
     assert "keep of words.in:count is 0.4 for 60 s: drill; query count falls" in lines[1]
     assert len(run("events", "-n", "1")[1].splitlines()) == 1
 

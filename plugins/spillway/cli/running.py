@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spillway.cli.guard import BadInput, Failed
 from spillway.cli.who import me
+
+if TYPE_CHECKING:
+    from spillway.store.settings import Setting
 
 Pipeline = Annotated[str, typer.Argument(metavar="PIPELINE")]
 Wait = Annotated[bool, typer.Option("--wait", help="follow the heartbeats until it is so")]
@@ -58,6 +61,7 @@ def keep(
     clear: Annotated[bool, typer.Option("--clear", help="keep everything again, on EDGE or on all edges")] = False,
 ) -> None:
     """Set the share of events an edge keeps, or show what is set."""
+    from spillway.model.topology import Silent
     from spillway.store import session, settings
     from spillway.store.pipelines import load
 
@@ -73,19 +77,24 @@ def keep(
         with session("read") as conn:
             spec, found = load(conn, pipeline), settings.current(conn, pipeline)
         for name, share in settings.effective(spec, found).items():
-            note = (
-                f"  (decision {found[name].decision_id}, {found[name].issued_by}: {found[name].reason})" if name in found else ""
-            )
-            typer.echo(f"{name}  {share:g}{note}")
+            typer.echo(f"{name}  {share:g}{_origin(found.get(name))}")
         return
     if value is None:
         raise BadInput(f"VALUE is missing: `spillway keep {pipeline} {edge} 0.5`, or --clear.")
     with session("control") as conn:
         published = settings.set_keep(conn, pipeline, edge, value, ttl_s, me(), reason)
-    until = f" for {ttl}" if ttl else ""
+        silent = next(e.when_silent for e in load(conn, pipeline).edges if e.name == edge)
+    until = f" for {ttl}, then {'everything is kept' if silent is Silent.OPEN else f'{value:g} is held'}" if ttl else ""
     typer.echo(f"keep of {edge} is {value:g}{until} (decision {published.setting.decision_id})")
     if published.warning:
         typer.echo(f"warning: {published.warning}", err=True)
+
+
+def _origin(setting: Setting | None) -> str:
+    if setting is None:
+        return ""
+    over = ", its time to live is over" if setting.expired else ""
+    return f"  (decision {setting.decision_id}, {setting.issued_by}: {setting.reason}{over})"
 
 
 def events(

@@ -29,16 +29,19 @@ from spillway.inject.scenario import Scenario
 from spillway.inject.scenario import load as load_scenario
 from spillway.model.topology import Pipeline
 from spillway.store import pipelines, session, settings
+from spillway.store.errors import StoreError
 from spillway.store.promises import accuracies
 from spillway.store.queries import rows
-from spillway.store.status import PipelineStatus, status
+from spillway.store.status import EdgeStatus, PipelineStatus, status
 from spillway.topology import check_files
 
 ROOT = Path(__file__).resolve().parents[3]
-EDGE, KEEP = "union:heavy", 0.4
+PIPELINE, EDGE, KEEP = "taxi", "union:heavy", 0.4
 RUSH_AT_S, RUSH_ENDS_S = 35.0, 85.0
 START_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S = 150.0, 150.0, 150.0
 WARM_RATE, WARM_BATCHES = 40.0, 4
+ENOUGH_ROWS = 5_000
+"""The keep stays until so many rows have met it: on a slow machine the rush is still waiting when it is over at the sources."""
 SHOW_EVERY_S = 5.0
 
 
@@ -78,10 +81,12 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
         good = _course(stack, console)
     except (EmbeddedError, DemoFailed) as error:
         console.print(f"[red]{error}[/]")
+        _let_go(keep_up)
         return 1
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             console.print("Interrupted.")
+        _let_go(keep_up)
         return 130
     finally:
         _leave(stack, console)
@@ -90,6 +95,13 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
 
 def _interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _let_go(keep_up: bool) -> None:
+    """A demo cut short asks for nothing any more, or the next `make up` would start its pipeline again."""
+    if not keep_up:
+        with contextlib.suppress(StoreError), session("control") as connection:
+            pipelines.set_desired(connection, PIPELINE, "stopped", "demo")
 
 
 def _leave(stack: Stack, console: Console) -> None:
@@ -137,33 +149,22 @@ def _course(stack: Stack, console: Console) -> bool:
     sampler = threading.Thread(target=_sample_memory, args=(stack, watch), daemon=True)
     player.start()
     sampler.start()
-    decision: int | None = None
-    released = False
+    hand = Hand(console, pipeline.name)
     try:
         while player.is_alive():
             player.join(SHOW_EVERY_S)
             elapsed = time.monotonic() - began
-            if decision is None and elapsed >= RUSH_AT_S:
-                with session("control") as connection:
-                    made = settings.set_keep(
-                        connection, pipeline.name, EDGE, KEEP, ttl_s=600, by="demo", reason="rush hour, by hand"
-                    )
-                decision = made.decision_id
-                console.print(f"           keep {KEEP:g} on {EDGE}, by hand (decision {decision})")
-            if not released and elapsed >= RUSH_ENDS_S:
-                with session("control") as connection:
-                    settings.set_keep(connection, pipeline.name, EDGE, 1.0, ttl_s=None, by="demo", reason="rush hour is over")
-                released = True
-                console.print(f"           keep 1 on {EDGE}, by hand")
-            _show(console, pipeline, elapsed, watch.rate)
+            hand.turn(elapsed)
+            _show(console, pipeline, topics, elapsed, watch.rate)
     finally:
         watch.stop.set()
+    decision = hand.decision
     if watch.report is None or decision is None:
         raise DemoFailed(f"The injector stopped: {watch.error or 'it gave no report'}.")
 
     console.rule("drain")
     ends = topics.ends(sources)
-    _drain(console, pipeline, topics, began)
+    _drain(console, pipeline, topics, began, hand)
     measured = _measure(
         pipeline, topics, watch, asked=asked, since=since, start=start, ends=ends, decision=decision, outputs=outputs, dead=dead
     )
@@ -173,8 +174,40 @@ def _course(stack: Stack, console: Console) -> bool:
     return _print_verdict(console, measured)
 
 
+@dataclass(slots=True)
+class Hand:
+    """The person who sets the keep in the rush, and takes it back."""
+
+    console: Console
+    pipeline: str
+    decision: int | None = None
+    released: bool = False
+
+    def turn(self, elapsed: float) -> None:
+        if self.decision is None and elapsed >= RUSH_AT_S:
+            self.decision = self._set(KEEP, 600.0, "rush hour, by hand")
+            self.console.print(f"           keep {KEEP:g} on {EDGE}, by hand (decision {self.decision}): from the next batch on")
+        elif not self.released and elapsed >= RUSH_ENDS_S and self._rows_under_it() >= ENOUGH_ROWS:
+            self.release()
+
+    def release(self) -> None:
+        if not self.released:
+            self._set(1.0, None, "rush hour is over")
+            self.released = True
+            self.console.print(f"           keep 1 on {EDGE}, by hand")
+
+    def _set(self, keep: float, ttl_s: float | None, reason: str) -> int:
+        with session("control") as connection:
+            return settings.set_keep(connection, self.pipeline, EDGE, keep, ttl_s=ttl_s, by="demo", reason=reason).decision_id
+
+    def _rows_under_it(self) -> int:
+        with session("read") as connection:
+            under = rows(connection, "demo_decision", pipeline=self.pipeline, edge=EDGE, decision_id=self.decision)
+        return sum(b["rows_read"] for b in under if b["with_it"])
+
+
 def _apply(console: Console) -> Pipeline:
-    file = ROOT / "pipelines" / "taxi.yaml"
+    file = ROOT / "pipelines" / f"{PIPELINE}.yaml"
     checked = check_files([file])
     if checked.problems:
         raise DemoFailed("; ".join(str(p) for p in checked.problems))
@@ -228,22 +261,26 @@ def _sample_memory(stack: Stack, watch: Watch) -> None:
         watch.memory_mb = max(watch.memory_mb, total / 2**20)
 
 
-def _show(console: Console, pipeline: Pipeline, elapsed: float, rate: float) -> None:
-    now = _status(pipeline)
+def _show(console: Console, pipeline: Pipeline, topics: Topics, elapsed: float, rate: float) -> None:
+    now, lags = _status(pipeline), _lags(pipeline, topics)
     edges = {e.edge: e for a in now.applications for e in a.edges}
-    keeps = {name: e.keep for name, e in edges.items()}
-    reached = accuracies(pipeline, keeps)
+    reached = accuracies(pipeline, {name: e.keep for name, e in edges.items()})
     parts = []
     for query in pipeline.queries():
         edge = next(edges[e.name] for e in pipeline.inputs(query.name))
         accuracy = reached.get(query.name)
         floor = query.query.min_accuracy if query.query else 0.0
-        lag = "–" if edge.lag_rows is None else f"{edge.lag_rows:>6,}"
-        keep = "–" if edge.keep is None else f"{edge.keep:.2f}"
-        parts.append(
-            f"{query.name}: lag {lag} keep {keep} accuracy {'–' if accuracy is None else f'{accuracy:.2f}'} (floor {floor:g})"
-        )
+        lag = sum(lags[e.name] for e in edges_before(pipeline, query.name))
+        reaches = "–" if accuracy is None else f"{accuracy:.2f}"
+        parts.append(f"{query.name}: lag {lag:>6,} keep {_keep(edge)} accuracy {reaches} (floor {floor:g})")
     console.print(f"[{elapsed:5.0f}s] in {rate:>6,.0f}/s   " + "   ".join(parts))
+
+
+def _keep(edge: EdgeStatus) -> str:
+    """As the last batch had it, and what the next one will have."""
+    if edge.keep is None:
+        return "–"
+    return f"{edge.keep:.2f}" if abs(edge.keep - edge.keep_set) < 1e-9 else f"{edge.keep:.2f}→{edge.keep_set:.2f}"
 
 
 def _read_to(pipeline: Pipeline) -> dict[str, dict[int, int]]:
@@ -269,7 +306,9 @@ def _warm_up(console: Console, pipeline: Pipeline, scenario: Scenario, bootstrap
         pipelines=(),
         topics=tuple(replace(t, rate=Constant(WARM_RATE), garbage=0.0) for t in scenario.topics),
     )
-    console.print(f"Warming up with {WARM_RATE:g} events a second and topic …")
+    console.print(
+        f"Warming up: {WARM_RATE:g} events a second into each topic, until every operator has run {WARM_BATCHES} batches …"
+    )
     watch, began = Watch(), time.monotonic()
     with session("read") as connection:
         since = _now(connection)
@@ -289,14 +328,18 @@ def _warm_up(console: Console, pipeline: Pipeline, scenario: Scenario, bootstrap
     raise DemoFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway events`.")
 
 
-def _drain(console: Console, pipeline: Pipeline, topics: Topics, began: float) -> None:
+def _drain(console: Console, pipeline: Pipeline, topics: Topics, began: float, hand: Hand | None = None) -> None:
     """Until everything written is read, or the time for it is over; then a moment for the dead letters of the last batch."""
     deadline, shown = time.monotonic() + DRAIN_LIMIT_S, time.monotonic()
     while any(_lags(pipeline, topics).values()) and time.monotonic() < deadline:
         if time.monotonic() - shown >= SHOW_EVERY_S:
             shown = time.monotonic()
-            _show(console, pipeline, time.monotonic() - began, 0.0)
+            if hand is not None:
+                hand.turn(shown - began)
+            _show(console, pipeline, topics, shown - began, 0.0)
         time.sleep(1.0)
+    if hand is not None:
+        hand.release()
     time.sleep(3.0)
 
 
@@ -371,7 +414,7 @@ def _print_verdict(console: Console, measured: Measured) -> bool:
     console.rule("what the controllers did")
     for action in measured.actions:
         console.print(f"  {action}")
-    table = Table("", "", "measured", "promised", title="Verdict")
+    table = Table("", "what", "measured", "promised", title="Verdict")
     for row in found:
         table.add_row("[green]ok[/]" if row.good else "[red]NO[/]", row.what, row.measured, row.promised)
     console.print(table)

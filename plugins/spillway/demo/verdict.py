@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, sqrt
 
 from spillway.demo.lineage import Compared
 
@@ -42,6 +43,18 @@ class HandKeep:
     batches_until: int | None
     """Batches that began after the setting before one had it; None when none ever did."""
 
+    @property
+    def tolerance(self) -> float:
+        """How far a fair shedder may be off: of few rows the kept share scatters by itself.
+
+        >>> HandKeep(edge="a:b", keep=0.4, rows_read=100_000, rows_kept=0, batches_until=1).tolerance
+        0.01
+        >>> round(HandKeep(edge="a:b", keep=0.4, rows_read=432, rows_kept=0, batches_until=1).tolerance, 3)
+        0.094
+        """
+        by_chance = DEVIATIONS * sqrt(self.keep * (1.0 - self.keep) / self.rows_read) if self.rows_read else inf
+        return max(SHARE_TOLERANCE, by_chance)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -65,7 +78,7 @@ class Measured:
 
 
 MEMORY_LIMIT_MB = 8 * 1024
-SHARE_TOLERANCE = 0.01
+SHARE_TOLERANCE, DEVIATIONS = 0.01, 4.0
 BATCHES_ALLOWED = 2
 
 
@@ -91,7 +104,7 @@ def verdict(m: Measured) -> list[Row]:
         )
         rows.append(
             Row(
-                what=f"{name}: rows lost / doubled / strange, by lineage",
+                what=f"{name}: rows lost / doubled / foreign, by lineage",
                 measured=f"{query.output.lost:,} / {query.output.doubled:,} / {query.output.strange:,}",
                 promised="0 / 0 / 0",
                 good=query.output.lost == query.output.doubled == query.output.strange == 0,
@@ -103,12 +116,12 @@ def verdict(m: Measured) -> list[Row]:
         Row(
             what=f"keep {hand.keep:g} set by hand on {hand.edge}",
             measured=f"{share:.4f} of {hand.rows_read:,} rows",
-            promised=f"{hand.keep:g} ± {SHARE_TOLERANCE:g}",
-            good=abs(share - hand.keep) <= SHARE_TOLERANCE,
+            promised=f"{hand.keep:g} ± {hand.tolerance:.2g}",
+            good=abs(share - hand.keep) <= hand.tolerance,
         ),
         Row(
             what="… in force from",
-            measured="never" if hand.batches_until is None else f"batch {hand.batches_until}",
+            measured="never" if hand.batches_until is None else f"batch {hand.batches_until} after it was set",
             promised=f"batch {BATCHES_ALLOWED} at the latest",
             good=hand.batches_until is not None and hand.batches_until <= BATCHES_ALLOWED,
         ),
