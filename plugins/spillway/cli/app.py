@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from spillway.cli import running, services, topology
+from spillway.cli import running, services, topics, topology
 from spillway.cli.guard import Guarded
 
 app = typer.Typer(
@@ -19,4 +19,5 @@ app = typer.Typer(
 )
 app.add_typer(topology.app, name="topology")
 running.register(app)
+topics.register(app)
 services.register(app)
