@@ -112,7 +112,8 @@ def _leave(stack: Stack, console: Console) -> None:
         return
     try:
         console.rule("stopping")
-        stack.down(Follow())
+        stack.down(Follow(stopping=True))
+        console.print("Nothing of this run is left running.")
     except OSError:
         stack.down()
 
