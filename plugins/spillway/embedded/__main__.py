@@ -83,10 +83,16 @@ def status(stack: Stack) -> int:
 
 def logs(stack: Stack, name: str, lines: int, follow: bool) -> int:
     path = stack.layout.log(name)
+    known = sorted(p.stem for p in stack.layout.logs.glob("*.log"))
     if not path.exists():
-        known = ", ".join(sorted(p.stem for p in stack.layout.logs.glob("*.log"))) or "none yet"
-        raise EmbeddedError(f"There is no log called {name}: there are {known}.")
-    print(stack.log_tail(name, lines))
+        raise EmbeddedError(f"There is no log called {name}: there are {', '.join(known) or 'none yet'}.")
+    if text := stack.log_tail(name, lines):
+        print(text)
+    elif others := [other for other in known if other != name]:
+        print(f"The log of {name} is empty. There are logs of {', '.join(known)}: `make logs S={others[0]}`.")
+    else:
+        print(f"The log of {name} is empty, and there is no other.")
+    sys.stdout.flush()
     if follow:
         os.execvp("tail", ["tail", "-n", "0", "-F", str(path)])
     return 0
