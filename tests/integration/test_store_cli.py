@@ -96,6 +96,9 @@ def test_refusals_are_one_sentence() -> None:
     run("topology", "apply", "words.yaml")
     assert run("topology", "show", "wards") == (2, "", "error: there is no pipeline wards: did you mean words?\n")
     assert run("status", "wards") == (2, "", "error: there is no pipeline wards: did you mean words?\n")
+    expected = "error: there is no pipeline tips (there is: words): put it in force with `spillway topology apply FILE`.\n"
+    for command in (("start", "tips"), ("stop", "tips"), ("status", "tips"), ("keep", "tips"), ("topology", "remove", "tips")):
+        assert run(*command) == (2, "", expected)
     code, out, err = run("keep", "words", "words.in:count", "1.5")
     assert (code, out, err) == (2, "", "error: keep 1.5 is outside [0, 1]: give the share of events to keep.\n")
 
