@@ -120,6 +120,36 @@ def test_keep_and_events() -> None:
     assert len(run("events", "-n", "1")[1].splitlines()) == 1
 
 
+def test_dead_letters_in_a_row_are_one_line(database: Database) -> None:
+    run("topology", "apply", "words.yaml")
+
+    def bad(edge: str, batch: int) -> None:
+        database.sql(
+            "job",
+            "insert into spillway.event (actor, pipeline, subject, kind, text, at) "
+            "values ('job', 'words', %s, 'dead_letter', %s, '2026-05-01 12:00:00Z'::timestamptz + make_interval(secs => %s))",
+            edge, f"bad in batch {batch}", batch,
+        )  # fmt: skip
+
+    for batch in range(40):
+        bad("a:count", batch)
+        bad("b:count", batch)
+    run("start", "words")
+    bad("a:count", 41)
+    lines = run("events")[1].splitlines()
+    assert [(line.split()[2], line.split()[3]) for line in lines] == [
+        ("applied", "words"),
+        ("dead_letter", "words/a:count"),
+        ("dead_letter", "words/b:count"),
+        ("desired", "words"),
+        ("dead_letter", "words/a:count"),
+    ]
+    assert lines[1].startswith("2026-05-01 12:00:39Z")
+    assert lines[1].endswith("bad in batch 39  [job]  (the last of 40 since 2026-05-01 12:00:00Z)")
+    assert lines[4].endswith("bad in batch 41  [job]")
+    assert run("events", "-n", "2")[1].splitlines() == lines[3:], "so many lines, not so many events"
+
+
 def test_status(database: Database) -> None:
     assert run("status") == (0, "no pipeline was applied yet: use `spillway topology apply FILE`\n", "")
     run("topology", "apply", "words.yaml")

@@ -12,11 +12,13 @@ from spillway.cli.guard import BadInput, Failed
 from spillway.cli.who import me
 
 if TYPE_CHECKING:
+    from spillway.store.events import Told
     from spillway.store.settings import Setting
 
 Pipeline = Annotated[str, typer.Argument(metavar="PIPELINE")]
 Wait = Annotated[bool, typer.Option("--wait", help="follow the heartbeats until it is so")]
 Timeout = Annotated[str, typer.Option(help="longest wait, such as 90s or 5m")]
+MOST_EVENTS = 10_000
 
 
 def start(pipeline: Pipeline, wait: Wait = False, timeout: Timeout = "3m") -> None:
@@ -100,23 +102,31 @@ def _origin(setting: Setting | None) -> str:
 def events(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on printing what comes")] = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=10_000, help="how many of the newest")] = 30,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=MOST_EVENTS, help="how many of the newest")] = 30,
 ) -> None:
-    """Show what happened."""
+    """Show what happened; dead letters of an edge in a row are one line, unless it follows."""
     from spillway.store import session
-    from spillway.store.events import recent
+    from spillway.store.events import Told, fold, recent
 
     with session("read", application_name="spillway-events", autocommit=True) as conn:
+        if not follow:
+            for told in fold(recent(conn, limit=MOST_EVENTS, pipeline=pipeline))[-limit:]:
+                typer.echo(_line(told))
+            return
         last = 0
         while True:
             for event in recent(conn, limit=limit, after=last, pipeline=pipeline):
                 last = event.id
-                subject = "/".join(part for part in (event.pipeline, event.subject) if part)
-                typer.echo(f"{event.at:%Y-%m-%d %H:%M:%S}Z  {event.kind:<12} {subject:<28} {event.text}  [{event.actor}]")
-            if not follow:
-                return
-            limit = 10_000
+                typer.echo(_line(Told(event=event, since=event.at)))
+            limit = MOST_EVENTS
             time.sleep(1.0)
+
+
+def _line(told: Told) -> str:
+    event = told.event
+    subject = "/".join(part for part in (event.pipeline, event.subject) if part)
+    alike = f"  (the last of {told.count} since {told.since:%Y-%m-%d %H:%M:%S}Z)" if told.count > 1 else ""
+    return f"{event.at:%Y-%m-%d %H:%M:%S}Z  {event.kind:<12} {subject:<28} {event.text}  [{event.actor}]{alike}"
 
 
 def reset(
