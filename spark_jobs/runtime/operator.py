@@ -303,14 +303,24 @@ class OperatorQuery:
         )
 
         def collected(sweep: Sweep, rows: int) -> None:
-            text = f"{rows} events of {sweep.edge.topic} did not parse (batch {sweep.batch_id}); they are in {sink.topics[0]}"
-            self._event(sweep.edge.name, "dead_letter", text)
+            self._event(sweep.edge.name, "dead_letter", did_not_parse(rows, sweep.edge.topic, sweep.batch_id, sink.topics[0]))
 
         def lost(text: str) -> None:
             self._event(operator.name, "dead_letter_lost", text)
 
         checkpoint_ = Checkpoint(self.spark, self.location)
         return Sweeper(self.spark, pipeline, operator, checkpoint_, sink, self.site.client_conf, collected, lost)
+
+
+def did_not_parse(rows: int, topic: str, batch_id: int, where: str) -> str:
+    """
+    >>> did_not_parse(1, "trips", 7, "tips.mean_tip.dead")
+    '1 event of trips did not parse (batch 7); it is in tips.mean_tip.dead'
+    >>> did_not_parse(2, "trips", 7, "tips.mean_tip.dead")
+    '2 events of trips did not parse (batch 7); they are in tips.mean_tip.dead'
+    """
+    events, they_are = ("1 event", "it is") if rows == 1 else (f"{rows} events", "they are")
+    return f"{events} of {topic} did not parse (batch {batch_id}); {they_are} in {where}"
 
 
 def said(error: str) -> str:

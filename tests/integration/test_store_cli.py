@@ -96,6 +96,9 @@ def test_refusals_are_one_sentence() -> None:
     run("topology", "apply", "words.yaml")
     assert run("topology", "show", "wards") == (2, "", "error: there is no pipeline wards: did you mean words?\n")
     assert run("status", "wards") == (2, "", "error: there is no pipeline wards: did you mean words?\n")
+    expected = "error: there is no pipeline tips (there is: words): put it in force with `spillway topology apply FILE`.\n"
+    for command in (("start", "tips"), ("stop", "tips"), ("status", "tips"), ("keep", "tips"), ("topology", "remove", "tips")):
+        assert run(*command) == (2, "", expected)
     code, out, err = run("keep", "words", "words.in:count", "1.5")
     assert (code, out, err) == (2, "", "error: keep 1.5 is outside [0, 1]: give the share of events to keep.\n")
 
@@ -103,15 +106,48 @@ def test_refusals_are_one_sentence() -> None:
 def test_keep_and_events() -> None:
     run("topology", "apply", "words.yaml")
     code, out, err = run("keep", "words", "words.in:count", "0.4", "--ttl", "1m", "--reason", "drill")
-    assert (code, out) == (0, "keep of words.in:count is 0.4 for 1m (decision 1)\n")
+    assert (code, out) == (0, "keep of words.in:count is 0.4 for 1m, then 0.4 is held (decision 1)\n")
     assert err == "warning: query count falls to accuracy 0.4, below its floor 0.5\n"
     assert run("keep", "words")[1].startswith("words.in:count  0.4  (decision 1, cli:")
+    run("keep", "words", "words.in:count", "0.6", "--ttl", "0.1s")
+    time.sleep(0.2)
+    assert run("keep", "words")[1].endswith("by hand, its time to live is over)\n")
     assert run("keep", "words", "--clear") == (0, "keeps everything again: words.in:count\n", "")
     assert run("keep", "words", "--clear") == (0, "nothing was set below 1\n", "")
     lines = run("events")[1].splitlines()
-    assert [line.split()[2] for line in lines] == ["applied", "keep", "keep"]
+    assert [line.split()[2] for line in lines] == ["applied", "keep", "keep", "keep"]
     assert "keep of words.in:count is 0.4 for 60 s: drill; query count falls" in lines[1]
     assert len(run("events", "-n", "1")[1].splitlines()) == 1
+
+
+def test_dead_letters_in_a_row_are_one_line(database: Database) -> None:
+    run("topology", "apply", "words.yaml")
+
+    def bad(edge: str, batch: int) -> None:
+        database.sql(
+            "job",
+            "insert into spillway.event (actor, pipeline, subject, kind, text, at) "
+            "values ('job', 'words', %s, 'dead_letter', %s, '2026-05-01 12:00:00Z'::timestamptz + make_interval(secs => %s))",
+            edge, f"bad in batch {batch}", batch,
+        )  # fmt: skip
+
+    for batch in range(40):
+        bad("a:count", batch)
+        bad("b:count", batch)
+    run("start", "words")
+    bad("a:count", 41)
+    lines = run("events")[1].splitlines()
+    assert [(line.split()[2], line.split()[3]) for line in lines] == [
+        ("applied", "words"),
+        ("dead_letter", "words/a:count"),
+        ("dead_letter", "words/b:count"),
+        ("desired", "words"),
+        ("dead_letter", "words/a:count"),
+    ]
+    assert lines[1].startswith("2026-05-01 12:00:39Z")
+    assert lines[1].endswith("bad in batch 39  [job]  (the last of 40 since 2026-05-01 12:00:00Z)")
+    assert lines[4].endswith("bad in batch 41  [job]")
+    assert run("events", "-n", "2")[1].splitlines() == lines[3:], "so many lines, not so many events"
 
 
 def test_status(database: Database) -> None:

@@ -29,19 +29,31 @@ def test_events_tell_the_story(control: Any) -> None:
     assert events.recent(control, pipeline="other") == []
 
 
-def batch(database: Database, operator: str, edge: str, batch_id: int, keep: float, read: int, kept: int, ago_s: float) -> None:
+def batch(
+    database: Database,
+    operator: str,
+    edge: str,
+    batch_id: int,
+    keep: float,
+    read: int,
+    kept: int,
+    ago_s: float,
+    *,
+    generation: int = 1,
+    checkpoint: int = 0,
+) -> None:
     at = f"now() - interval '{ago_s} s'"
     database.sql(
         "job",
         "insert into spillway.batch_metric (pipeline, application, operator, checkpoint, batch_id, generation, "
-        f"started_at, ended_at, input_rows, batch_ms) values ('taxi', 'front', %s, 0, %s, 1, {at}, {at}, %s, 700)",
-        operator, batch_id, read,
+        f"started_at, ended_at, input_rows, batch_ms) values ('taxi', 'front', %s, %s, %s, %s, {at}, {at}, %s, 700)",
+        operator, checkpoint, batch_id, generation, read,
     )  # fmt: skip
     database.sql(
         "job",
         "insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept, keep, "
-        f"keep_source, decision_id, lag_rows) values ('taxi', %s, %s, 0, %s, {at}, %s, %s, %s, 'setting', 3, 42)",
-        operator, edge, batch_id, read, kept, keep,
+        f"keep_source, decision_id, lag_rows) values ('taxi', %s, %s, %s, %s, {at}, %s, %s, %s, 'setting', 3, 42)",
+        operator, edge, checkpoint, batch_id, read, kept, keep,
     )  # fmt: skip
 
 
@@ -100,3 +112,42 @@ def test_status_of_silent_relaunched_and_dead_drivers(database: Database, contro
     launch(database, "heavy", "failed", generation=2)
     control.rollback()
     assert [(a.state, a.settled) for a in status(control)[0].applications] == [("silent", False), ("failed", True)]
+
+
+def union_of(conn: Any) -> tuple[Any, Any]:
+    conn.rollback()
+    front = status(conn)[0].applications[0]
+    return (
+        next(o for o in front.operators if o.operator == "union"),
+        next(e for e in front.edges if e.edge == "yellow:union"),
+    )
+
+
+def test_nothing_is_known_of_a_generation_that_has_not_reported_yet(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front")
+    batch(database, "union", "yellow:union", 7, 0.5, 1000, 500, 10)
+    launch(database, "front", "stopped")
+    union, yellow = union_of(control)
+    assert (union.batch_id, union.accuracy, yellow.lag_rows) == (7, 0.5, 42), "of a stopped driver the last word stays"
+    launch(database, "front", "running", generation=2)
+    union, yellow = union_of(control)
+    assert (union.batch_id, union.rows_per_s, union.accuracy) == (None, None, None)
+    assert (yellow.keep, yellow.lag_rows, yellow.kept_share) == (None, None, None)
+    batch(database, "union", "yellow:union", 8, 1.0, 300, 300, 1, generation=2)
+    union, yellow = union_of(control)
+    assert (union.batch_id, union.rows_per_s, union.accuracy, yellow.keep) == (8, 10.0, 1.0, 1.0)
+
+
+def test_nothing_is_known_of_an_operator_that_starts_anew(database: Database, control: Any) -> None:
+    apply(control)
+    launch(database, "front")
+    batch(database, "union", "yellow:union", 7, 0.5, 1000, 500, 10)
+    launch(database, "front", "stopped")
+    assert pipelines.reset(control, "taxi", "union", "tester") == 1
+    union, yellow = union_of(control)
+    assert (union.batch_id, union.accuracy, yellow.lag_rows) == (None, None, None)
+    launch(database, "front", "running", generation=2)
+    batch(database, "union", "yellow:union", 0, 1.0, 300, 300, 1, generation=2, checkpoint=1)
+    union, yellow = union_of(control)
+    assert (union.batch_id, union.rows_per_s, union.accuracy, yellow.kept_share) == (0, 10.0, 1.0, 1.0)

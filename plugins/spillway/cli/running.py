@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spillway.cli.guard import BadInput, Failed
 from spillway.cli.who import me
 
+if TYPE_CHECKING:
+    from spillway.store.events import Told
+    from spillway.store.settings import Setting
+
 Pipeline = Annotated[str, typer.Argument(metavar="PIPELINE")]
 Wait = Annotated[bool, typer.Option("--wait", help="follow the heartbeats until it is so")]
 Timeout = Annotated[str, typer.Option(help="longest wait, such as 90s or 5m")]
+MOST_EVENTS = 10_000
 
 
 def start(pipeline: Pipeline, wait: Wait = False, timeout: Timeout = "3m") -> None:
@@ -58,6 +63,7 @@ def keep(
     clear: Annotated[bool, typer.Option("--clear", help="keep everything again, on EDGE or on all edges")] = False,
 ) -> None:
     """Set the share of events an edge keeps, or show what is set."""
+    from spillway.model.topology import Silent
     from spillway.store import session, settings
     from spillway.store.pipelines import load, modes
 
@@ -73,17 +79,15 @@ def keep(
         with session("read") as conn:
             spec, found = load(conn, pipeline), settings.current(conn, pipeline)
         for name, share in settings.effective(spec, found).items():
-            note = (
-                f"  (decision {found[name].decision_id}, {found[name].issued_by}: {found[name].reason})" if name in found else ""
-            )
-            typer.echo(f"{name}  {share:g}{note}")
+            typer.echo(f"{name}  {share:g}{_origin(found.get(name))}")
         return
     if value is None:
         raise BadInput(f"VALUE is missing: `spillway keep {pipeline} {edge} 0.5`, or --clear.")
     with session("control") as conn:
         published = settings.set_keep(conn, pipeline, edge, value, ttl_s, me(), reason)
         applied = modes(conn).get(pipeline) == "apply"
-    until = f" for {ttl}" if ttl else ""
+        silent = next(e.when_silent for e in load(conn, pipeline).edges if e.name == edge)
+    until = f" for {ttl}, then {'everything is kept' if silent is Silent.OPEN else f'{value:g} is held'}" if ttl else ""
     typer.echo(f"keep of {edge} is {value:g}{until} (decision {published.setting.decision_id})")
     if published.warning:
         typer.echo(f"warning: {published.warning}", err=True)
@@ -91,26 +95,41 @@ def keep(
         typer.echo(f"warning: the next cycle sets it anew; `spillway mode {pipeline} advise` leaves it to you", err=True)
 
 
+def _origin(setting: Setting | None) -> str:
+    if setting is None:
+        return ""
+    over = ", its time to live is over" if setting.expired else ""
+    return f"  (decision {setting.decision_id}, {setting.issued_by}: {setting.reason}{over})"
+
+
 def events(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="go on printing what comes")] = False,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=10_000, help="how many of the newest")] = 30,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=MOST_EVENTS, help="how many of the newest")] = 30,
 ) -> None:
-    """Show what happened."""
+    """Show what happened; dead letters of an edge in a row are one line, unless it follows."""
     from spillway.store import session
-    from spillway.store.events import recent
+    from spillway.store.events import Told, fold, recent
 
     with session("read", application_name="spillway-events", autocommit=True) as conn:
+        if not follow:
+            for told in fold(recent(conn, limit=MOST_EVENTS, pipeline=pipeline))[-limit:]:
+                typer.echo(_line(told))
+            return
         last = 0
         while True:
             for event in recent(conn, limit=limit, after=last, pipeline=pipeline):
                 last = event.id
-                subject = "/".join(part for part in (event.pipeline, event.subject) if part)
-                typer.echo(f"{event.at:%Y-%m-%d %H:%M:%S}Z  {event.kind:<12} {subject:<28} {event.text}  [{event.actor}]")
-            if not follow:
-                return
-            limit = 10_000
+                typer.echo(_line(Told(event=event, since=event.at)))
+            limit = MOST_EVENTS
             time.sleep(1.0)
+
+
+def _line(told: Told) -> str:
+    event = told.event
+    subject = "/".join(part for part in (event.pipeline, event.subject) if part)
+    alike = f"  (the last of {told.count} since {told.since:%Y-%m-%d %H:%M:%S}Z)" if told.count > 1 else ""
+    return f"{event.at:%Y-%m-%d %H:%M:%S}Z  {event.kind:<12} {subject:<28} {event.text}  [{event.actor}]{alike}"
 
 
 def reset(

@@ -42,7 +42,7 @@ class Kind(StrEnum):
     KILL = "kill"
     ADOPT = "adopt"
     SETTLE = "settle"
-    """Healthy again: the count of attempts goes back to zero."""
+    """Healthy: the count of attempts goes back to zero."""
     WAIT = "wait"
     NOTHING = "nothing"
 
@@ -53,6 +53,7 @@ class Kind(StrEnum):
 
 class Reason(StrEnum):
     NEVER_LAUNCHED = "never_launched"
+    WAS_STOPPED = "was_stopped"
     DRIVER_DIED = "driver_died"
     DRIVER_LOST = "driver_lost"
     VERSION_CHANGED = "version_changed"
@@ -210,7 +211,9 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
         if row.handle is None and (found := _found(row, actual)):
             return _adopt(row, found)
         if healthy and row.attempts > 0:
-            return _say(row, Kind.SETTLE, Reason.HEALTHY_AGAIN, f"{name} generation {row.generation} runs and is healthy again.")
+            again = row.attempts > 1  # one attempt is the launch itself
+            words = f"{name} generation {row.generation} runs and is healthy{' again' if again else ''}."
+            return _say(row, Kind.SETTLE, Reason.HEALTHY_AGAIN if again else Reason.HEALTHY, words)
         return _say(row, Kind.NOTHING, Reason.HEALTHY, f"{name} generation {row.generation} runs version {row.version}.")
     if status is DriverStatus.UNREACHABLE:
         return _say(
@@ -236,6 +239,9 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
                 f"{name} generation {row.generation} was about to be submitted and is not seen yet: waiting for it to show.",
             )  # fmt: skip
         return launch(Kind.START, Reason.SUBMISSION_LOST, f"generation {row.generation} was never seen to start: starting")
+    over = status.dead or (status is DriverStatus.UNKNOWN and silent > policy.silent_s)
+    if over and beat is not None and beat.state == "stopped":
+        return launch(Kind.START, Reason.WAS_STOPPED, "was stopped: starting", dead=status.dead)
     if status.dead:
         return launch(Kind.RESTART, Reason.DRIVER_DIED, f"generation {row.generation} has ended ({status}): starting", dead=True)
     if row.moved and status in (DriverStatus.PENDING, DriverStatus.RUNNING):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spillway.demo.course import Batch, Set, capacity, peak
+from spillway.demo.lineage import edges_before
 from spillway.demo.topics import Topics
 from spillway.inject.player import PlayOptions, play
 from spillway.inject.profiles import Constant, Profile, Ramp
@@ -20,7 +21,7 @@ from spillway.model.topology import Pipeline
 from spillway.store import pipelines, session, settings
 from spillway.store.promises import accuracies
 from spillway.store.queries import rows
-from spillway.store.status import PipelineStatus, status
+from spillway.store.status import EdgeStatus, PipelineStatus, status
 from spillway.topology import check_files
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -156,7 +157,9 @@ class Line:
             pipelines=(),
             topics=tuple(replace(t, rate=Constant(WARM_RATE), garbage=WARM_GARBAGE) for t in scenario.topics),
         )
-        self._say(f"Warming up with {WARM_RATE:g} events a second and topic …")
+        self._say(
+            f"Warming up: {WARM_RATE:g} events a second into each topic, until every operator has run {WARM_BATCHES} batches …"
+        )
         since = self.now()
         playing = self.play(trickle)
         try:
@@ -267,18 +270,24 @@ class Line:
         }
 
     def look(self) -> str:
-        """Lag, keep and accuracy of every query, in one line."""
-        edges = {e.edge: e for a in self.status().applications for e in a.edges}
+        """What waits on the way to every query, its keep and its accuracy, in one line."""
+        edges, lags = {e.edge: e for a in self.status().applications for e in a.edges}, self.lags()
         reached = accuracies(self.pipeline, {name: e.keep for name, e in edges.items()})
         parts = []
         for query in self.pipeline.queries():
             edge = next(edges[e.name] for e in self.pipeline.inputs(query.name))
             accuracy, floor = reached.get(query.name), query.query.min_accuracy if query.query else 0.0
-            lag = "–" if edge.lag_rows is None else f"{edge.lag_rows:>6,}"
-            keep = "–" if edge.keep is None else f"{edge.keep:.2f}"
+            lag = sum(lags[e.name] for e in edges_before(self.pipeline, query.name))
             reaches = "–" if accuracy is None else f"{accuracy:.2f}"
-            parts.append(f"{query.name}: lag {lag} keep {keep} accuracy {reaches} (floor {floor:g})")
+            parts.append(f"{query.name}: lag {lag:>6,} keep {_keep(edge)} accuracy {reaches} (floor {floor:g})")
         return "   ".join(parts)
+
+
+def _keep(edge: EdgeStatus) -> str:
+    """As the last batch had it, and what the next one will have."""
+    if edge.keep is None:
+        return "–"
+    return f"{edge.keep:.2f}" if abs(edge.keep - edge.keep_set) < 1e-9 else f"{edge.keep:.2f}→{edge.keep_set:.2f}"
 
 
 def _flood(highest: float) -> Profile:

@@ -28,9 +28,11 @@ from spillway.embedded.__main__ import ALL, Follow
 from spillway.inject.scenario import Scenario
 from spillway.inject.scenario import load as load_scenario
 from spillway.policy import Policy
+from spillway.store import pipelines, session
+from spillway.store.errors import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
-HEAVY, OVERLOAD = "heavy", 2.0
+PIPELINE, HEAVY, OVERLOAD = "taxi", "heavy", 2.0
 POLICY = ROOT / "policies" / "responsive.yaml"
 
 
@@ -80,10 +82,12 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
         good = _course(stack, console)
     except (EmbeddedError, LineFailed) as error:
         console.print(f"[red]{error}[/]")
+        _let_go(keep_up)
         return 1
     except KeyboardInterrupt:
         with contextlib.suppress(OSError):
             console.print("Interrupted.")
+        _let_go(keep_up)
         return 130
     finally:
         _leave(stack, console)
@@ -94,6 +98,13 @@ def _interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _let_go(keep_up: bool) -> None:
+    """A demo cut short asks for nothing any more, or the next `make up` would start its pipeline again."""
+    if not keep_up:
+        with contextlib.suppress(StoreError), session("control") as connection:
+            pipelines.set_desired(connection, PIPELINE, "stopped", "demo")
+
+
 def _leave(stack: Stack, console: Console) -> None:
     """Stop what was started for the demo alone, also when nobody is left to read what is printed."""
     if not stack.bound():
@@ -102,7 +113,8 @@ def _leave(stack: Stack, console: Console) -> None:
         return
     try:
         console.rule("stopping")
-        stack.down(Follow())
+        stack.down(Follow(stopping=True))
+        console.print("Nothing of this run is left running.")
     except OSError:
         stack.down()
 
@@ -114,7 +126,7 @@ def _course(stack: Stack, console: Console) -> bool:
         console.print(f"[{time.monotonic() - began:5.0f}s] {text}", markup=False)
 
     console.rule("pipeline")
-    line = Line(ROOT / "pipelines" / "taxi.yaml", stack.env["SPILLWAY_KAFKA"], say, "demo")
+    line = Line(ROOT / "pipelines" / f"{PIPELINE}.yaml", stack.env["SPILLWAY_KAFKA"], say, "demo")
     scenario = load_scenario(ROOT / "scenarios" / "rush_hour.yaml")
     say("Airflow's DAG spillway_streams starts what is declared …")
     asked = line.start("off")
@@ -228,7 +240,7 @@ def _print_verdict(console: Console, measured: Measured) -> bool:
     console.rule("what the controllers did")
     for action in measured.actions:
         console.print(f"  {action}", markup=False)
-    table = Table("", "", "measured", "promised", title="Verdict")
+    table = Table("", "what", "measured", "promised", title="Verdict")
     for row in found:
         table.add_row("[green]ok[/]" if row.good else "[red]NO[/]", row.what, row.measured, row.promised)
     console.print(table)

@@ -21,10 +21,14 @@ ALL = ("postgres", "kafka", "spark", *(s for s in ("agent",) if s in SERVICES), 
 
 
 class Follow:
-    """Prints what changes while services start or stop: one line a change, with seconds since the beginning."""
+    """Prints what changes while services start or stop: one line a change, with seconds since the beginning.
 
-    def __init__(self, stream: Any = sys.stdout) -> None:
+    While they stop, how they were before is no change.
+    """
+
+    def __init__(self, stream: Any = sys.stdout, *, stopping: bool = False) -> None:
         self.began, self.seen, self.said, self.stream = time.monotonic(), dict[str, str](), "", stream
+        self.silent = stopping
 
     def _line(self, text: str) -> None:
         print(f"[{time.monotonic() - self.began:5.1f}s] {text}", file=self.stream, flush=True)
@@ -35,7 +39,8 @@ class Follow:
             if message:
                 self._line(message)
         for name, row in (state.get("services") or {}).items():
-            if row["health"] != self.seen.get(name) and (name in self.seen or row["health"] not in ("waiting", "stopped")):
+            changed = row["health"] != self.seen.get(name) and (name in self.seen or row["health"] not in ("waiting", "stopped"))
+            if changed and not (self.silent and row["health"] == "healthy"):
                 port = f" on port {row['port']}" if row["health"] == "healthy" and row["port"] else ""
                 self._line(f"{name} {row['health']}{port}")
             self.seen[name] = row["health"]
@@ -57,7 +62,7 @@ def up(stack: Stack) -> int:
 
 
 def down(stack: Stack) -> int:
-    stack.down(Follow())
+    stack.down(Follow(stopping=True))
     print("Nothing of this run is left running.")
     return 0
 
@@ -78,10 +83,16 @@ def status(stack: Stack) -> int:
 
 def logs(stack: Stack, name: str, lines: int, follow: bool) -> int:
     path = stack.layout.log(name)
+    known = sorted(p.stem for p in stack.layout.logs.glob("*.log"))
     if not path.exists():
-        known = ", ".join(sorted(p.stem for p in stack.layout.logs.glob("*.log"))) or "none yet"
-        raise EmbeddedError(f"There is no log called {name}: there are {known}.")
-    print(stack.log_tail(name, lines))
+        raise EmbeddedError(f"There is no log called {name}: there are {', '.join(known) or 'none yet'}.")
+    if text := stack.log_tail(name, lines):
+        print(text)
+    elif others := [other for other in known if other != name]:
+        print(f"The log of {name} is empty. There are logs of {', '.join(known)}: `make logs S={others[0]}`.")
+    else:
+        print(f"The log of {name} is empty, and there is no other.")
+    sys.stdout.flush()
     if follow:
         os.execvp("tail", ["tail", "-n", "0", "-F", str(path)])
     return 0

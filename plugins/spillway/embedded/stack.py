@@ -229,7 +229,9 @@ class Stack:
         if state:
             rows = {n: r | {"pid": None, "created": None, "health": "stopped"} for n, r in (state.get("services") or {}).items()}
             phase = state.get("phase") if state.get("phase") == "failed" else "down"
-            write_atomic(self.layout.state, json.dumps(state | {"phase": phase, "supervisor": None, "services": rows}, indent=1))
+            state |= {"phase": phase, "supervisor": None, "services": rows}
+            write_atomic(self.layout.state, json.dumps(state, indent=1))
+            progress(state)
         self.layout.env.unlink(missing_ok=True)
         self.layout.owner.unlink(missing_ok=True)
         return swept

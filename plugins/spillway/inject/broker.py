@@ -1,4 +1,4 @@
-"""The Kafka side of the player: topics, an idempotent producer with a bounded buffer, and end offsets."""
+"""The Kafka side of player and lines: topics, an idempotent producer with a bounded buffer, and end offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_PARTITIONS = 4
 
 
 class PlayError(RuntimeError):
-    """The scenario cannot be played; one sentence that says why and what to do."""
+    """Kafka cannot be written to or read as asked; one sentence that says why and what to do."""
 
 
 def client_conf(bootstrap: str) -> dict[str, Any]:
@@ -60,6 +60,13 @@ class Broker:
                 )
             self._partitions[topic] = have
         return dict(self._partitions)
+
+    def partitions(self, topic: str, timeout_s: float = 5.0) -> int:
+        """Partitions of a topic that others have made."""
+        found = self._existing(timeout_s)
+        if topic not in found:
+            raise PlayError(f"there is no topic {topic}: it is made when a pipeline that reads or writes it starts.")
+        return found[topic]
 
     def _existing(self, timeout_s: float) -> dict[str, int]:
         from confluent_kafka import KafkaException

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,30 @@ class Event:
     subject: str | None
     kind: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event, or the last of several alike."""
+
+    event: Event
+    count: int = 1
+    since: datetime
+
+
+def fold(events: Iterable[Event], kind: str = "dead_letter") -> list[Told]:
+    """Events of one kind about one subject, with nothing else between them, as one; in the order of the last of each."""
+    told: list[Told] = []
+    run: dict[tuple[str | None, str | None], Told] = {}
+    for event in events:
+        if event.kind != kind:
+            told += [*run.values(), Told(event=event, since=event.at)]
+            run = {}
+            continue
+        about = (event.pipeline, event.subject)
+        before = run.pop(about, None)
+        run[about] = replace(before, event=event, count=before.count + 1) if before else Told(event=event, since=event.at)
+    return [*told, *run.values()]
 
 
 def record(

@@ -165,9 +165,8 @@ def unknown(conn: Connection, name: str) -> Refused:
     known = names(conn)
     close = get_close_matches(name, known, n=1)
     if close:
-        hint = f"did you mean {close[0]}?"
-    elif known:
-        hint = f"there are {', '.join(known)}."
-    else:
-        hint = "none was applied yet, use `spillway topology apply FILE`."
-    return Refused(f"there is no pipeline {name}: {hint}")
+        return Refused(f"there is no pipeline {name}: did you mean {close[0]}?")
+    if not known:
+        return Refused(f"there is no pipeline {name}: none was applied yet, use `spillway topology apply FILE`.")
+    there = f"there {'is' if len(known) == 1 else 'are'}: {', '.join(known)}"
+    return Refused(f"there is no pipeline {name} ({there}): put it in force with `spillway topology apply FILE`.")

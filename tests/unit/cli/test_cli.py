@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from spillway.cli.app import app
+from spillway.inject.broker import Broker
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -106,6 +107,8 @@ def test_bad_files_are_not_applied() -> None:
         (("events",), "SPILLWAY_DSN_READ"),
         (("migrate",), "SPILLWAY_DSN_OWNER"),
         (("inject", "x.yaml"), "SPILLWAY_KAFKA"),
+        (("send", "words"), "SPILLWAY_KAFKA"),
+        (("tail", "words"), "SPILLWAY_KAFKA"),
     ],
 )
 def test_missing_variable_is_named(tmp_path: Path, args: tuple[str, ...], variable: str) -> None:
@@ -121,6 +124,14 @@ def test_postgres_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     assert err == "error: Postgres at 127.0.0.1:1 does not answer: start it with `make up`, or check SPILLWAY_DSN_READ.\n"
 
 
+@pytest.mark.parametrize("command", ["send", "tail"])
+def test_kafka_that_is_away(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.setattr(Broker.partitions, "__defaults__", (0.5,))
+    monkeypatch.setenv("SPILLWAY_KAFKA", "127.0.0.1:1")
+    expected = "error: No Kafka broker answers at 127.0.0.1:1: start it (`make up`) or check SPILLWAY_KAFKA.\n"
+    assert run(command, "words") == (2, "", expected)
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -132,6 +143,8 @@ def test_postgres_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
         (("keep", "demo", "e", "0.5", "--ttl", "soon"), "--ttl soon is not a duration: give a number with a unit"),
         (("keep", "demo", "e", "0.5", "--ttl", "0s"), "--ttl 0s is not a duration: give a number with a unit"),
         (("start", "demo", "--timeout", "5"), "--timeout 5 is not a duration: give a number with a unit"),
+        (("tail",), "Missing argument 'TOPIC'."),
+        (("tail", "words", "-n", "0"), "Invalid value for '-n' / '--limit': "),
         (("events", "-n", "0"), "Invalid value for '-n' / '--limit': "),
         (("topology", "check"), "Missing argument 'FILE...'."),
         (("bench", "no_such"), "there is no benchmark no_such: there are "),

@@ -92,6 +92,20 @@ def test_attempts_are_forgotten_once_it_is_healthy():
     assert said(only(app(attempts=2), world(hb=beat(ran_s=29)))) == (Kind.NOTHING, Reason.HEALTHY)
 
 
+@pytest.mark.parametrize(("attempts", "words"), [(1, "runs and is healthy."), (2, "runs and is healthy again.")])
+def test_only_what_failed_before_is_healthy_again(attempts, words):
+    action = only(app(attempts=attempts), world(hb=beat(ran_s=31)))
+    assert (action.kind, action.words) == (Kind.SETTLE, f"taxi/heavy generation 4 {words}")
+
+
+@pytest.mark.parametrize("status", [DriverStatus.UNKNOWN, DriverStatus.FINISHED])
+def test_what_was_stopped_on_purpose_is_started_without_a_word_of_silence(status):
+    action = only(app(), world(status, beat(252, state="stopped")))
+    assert said(action) == (Kind.START, Reason.WAS_STOPPED)
+    assert (action.words, action.attempts) == ("taxi/heavy was stopped: starting generation 5.", 1)
+    assert said(only(app(), world(DriverStatus.RUNNING, beat(1, state="stopped")))) == (Kind.WAIT, Reason.STOPPING)
+
+
 def test_a_silent_driver_whose_process_runs_is_killed_and_replaced_once_it_is_gone():
     action = only(app(), world(hb=beat(46)))
     assert said(action) == (Kind.KILL_THEN_START, Reason.HEARTBEAT_STALE)

@@ -1,4 +1,4 @@
-"""What the documents name is there: links, targets of make, commands, files, tunables."""
+"""What the documents name is there: links, targets of make, commands, files, tunables, pipelines and what is in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spillway.model.topology import Pipeline
 from spillway.policy import Policy
+from spillway.topology import check_files, check_text
 
 REPO = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted([*REPO.glob("*.md"), *(REPO / "docs").rglob("*.md")])
@@ -48,6 +50,31 @@ def commands() -> set[str]:
     return set(names(typer.main.get_command(app), ""))
 
 
+def pipelines() -> dict[str, Pipeline]:
+    """By name: the shipped ones, and the one that the README writes."""
+    found = list(check_files((REPO / "pipelines").glob("*.yaml")).pipelines)
+    (block,) = re.findall(
+        r"<!-- example: pipelines/\S+ -->\n```yaml\n(.*?)```", (REPO / "README.md").read_text(encoding="utf-8"), re.S
+    )
+    example, problems = check_text(block)
+    assert example is not None, problems
+    return {p.name: p for p in (*found, example)}
+
+
+def unknown_in_a_pipeline(text: str) -> Iterator[str]:
+    """Commands that would be refused, because there is no such pipeline, operator or edge."""
+    known = pipelines()
+    for command, name, part in re.findall(
+        r"\b(?:spillway|cli) (start|stop|keep|reset) ([a-z]\w*)(?: ([a-z][\w.:]*))?", _code(text)
+    ):
+        if name not in known:
+            yield f"there is no pipeline {name}"
+        elif command == "reset" and part not in [o.name for o in known[name].operators]:
+            yield f"pipeline {name} has no operator {part}"
+        elif command == "keep" and part and part not in [e.name for e in known[name].edges]:
+            yield f"pipeline {name} has no edge {part}"
+
+
 def wrong(text: str, folder: Path) -> list[str]:
     links = [link for link in re.findall(r"\]\(([^)#\s]+)\)", text) if not link.startswith("https://")]
     problems = [f"the link {link} leads nowhere" for link in links if not (folder / link).exists()]
@@ -65,7 +92,7 @@ def wrong(text: str, folder: Path) -> list[str]:
     for name in re.findall(r"`([a-z]+_(?:[a-z]+_)*(?:s|rows|days|factor))`", text):
         if name not in tunables and name not in ("executor_rows",):
             problems.append(f"{name} is no field of the policy")
-    return problems
+    return [*problems, *unknown_in_a_pipeline(text)]
 
 
 def _code(text: str) -> str:
@@ -89,10 +116,20 @@ def test_what_a_document_names_is_there(document: Path) -> None:
         ("`spillway topology undo taxi`", "no command spillway topology undo"),
         ("`plugins/spillway/forecast/`", "there is no plugins/spillway/forecast/"),
         ("`patience_s`", "patience_s is no field"),
+        ("`spillway start ship --wait`", "no pipeline ship"),
+        ("`spillway reset taxi bill`", "pipeline taxi has no operator bill"),
+        ("```sh\n.venv/bin/spillway keep taxi union:bill 0.5\n```", "pipeline taxi has no edge union:bill"),
     ],
 )
 def test_each_of_it_can_be_wrong(text: str, says: str) -> None:
     assert says in " ".join(wrong(text, REPO))
+
+
+def test_the_topology_that_is_explained_is_good_and_its_functions_are_there(tmp_path: Path) -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", (REPO / "docs" / "topology.md").read_text(encoding="utf-8"), re.S)
+    file = tmp_path / "example.yaml"
+    file.write_text(block)
+    assert check_files([file], import_functions=True).problems == ()
 
 
 def test_every_decision_is_in_the_index_and_names_what_was_rejected() -> None:
