@@ -8,10 +8,11 @@ in mode `off`, to the end of the rush: that run leaves a backlog behind, so it c
     make bench NAME=rush_hour ARGS="--overload 2.5 --set cpu_model=affine"
     make bench NAME=rush_hour ARGS=--models
 
-Lag is what the planning of a batch left behind in Kafka, in seconds of what arrives at that edge at that moment. Both the growth
-without control and the limit of 2 s under control are judged by it. Beside it stands `waiting`: Kafka's own lag, which has the
-rows of the batch as well until it commits. A batch under overload takes what came in while the one before ran, and that may be
-`batch_target` (4 s) long, so no controller brings `waiting` under 2 s.
+Lag is what the planning of a batch left behind in Kafka, in seconds of what arrives at that edge at that moment; the limit of 2 s
+under control is judged by it. Beside it stands `waiting`: Kafka's own lag, which has the rows of the batch as well until it
+commits. A batch under overload takes what came in while the one before ran, and that may be `batch_target` (4 s) long, so no
+controller brings `waiting` under 2 s. The growth without control is judged by `waiting`: the first batches of an overload
+still take everything and leave nothing, while they become longer and longer.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def conclude(
 ) -> int:
     goals = {
         "the_rush_was_played": held,
-        "without_control_the_lag_grows_all_along": bool(without["lag_grows"]),
+        "without_control_the_lag_grows_all_along": bool(without["waiting_grows"]),
         f"lag_under_{LAG_LIMIT_S:g}_s_within_{CYCLES_LAGGING}_cycles": _at_most(with_it["lagging_cycles"], CYCLES_LAGGING),
         "every_query_at_least_its_floor": bool(with_it["floors_kept"]),
         "the_lower_priority_gives_way_first": bool(with_it["in_order"]),

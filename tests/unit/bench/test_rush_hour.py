@@ -21,7 +21,7 @@ WITHOUT = {"lag_uncontrolled_s": 40.0, "lag_grows": True, "waiting_uncontrolled_
     [
         ({}, {}, True, None),
         ({}, {}, False, "the_rush_was_played"),
-        ({}, {"lag_grows": False}, True, "without_control_the_lag_grows_all_along"),
+        ({}, {"waiting_grows": False}, True, "without_control_the_lag_grows_all_along"),
         ({"lagging_cycles": 4}, {}, True, "lag_under_2_s_within_3_cycles"),
         ({"lagging_cycles": None}, {}, True, "lag_under_2_s_within_3_cycles"),
         ({"floors_kept": False}, {}, True, "every_query_at_least_its_floor"),
