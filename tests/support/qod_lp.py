@@ -28,7 +28,9 @@ def best_by_priority(oracle: Oracle) -> dict[str, float]:
     """Floors first; then the largest sum of accuracies of the highest priority, then of the next with what that leaves."""
     names, matrix, constant = _line(oracle)
     at = {n: k for k, n in enumerate(names)}
-    rows, limits = [*matrix], [*(np.array(list(oracle.offered().values())) - constant + 1e-9)]
+    at_floors = np.array(list(oracle.used_by({n: oracle.floor(n) for n in names}).values()))
+    offered = np.maximum(np.array(list(oracle.offered().values())), at_floors)  # no floor is given up for a backlog
+    rows, limits = [*matrix], [*(offered - constant + 1e-9)]
     for name in names:
         for query in oracle.below(name) - {name}:
             row = np.zeros(len(names))

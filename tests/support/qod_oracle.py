@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from spillway.model.qod import Decision, Observation
+from spillway.model.qod import Decision, Edge, Observation
 
 ONE_CORE = 100.0
 
 
 class Oracle:
     def __init__(self, observation: Observation, *, horizon_s: float | None = 30.0, affine: bool = False) -> None:
+        """`horizon_s` spreads what waits over the demand; None leaves it out, as the floors do."""
         self.observation, self.horizon_s, self.affine = observation, horizon_s, affine
         self.operators = {o.name: o for o in observation.operators}
         self.into = {name: [e for e in observation.edges if e.consumer == name] for name in self.operators}
@@ -42,9 +43,17 @@ class Oracle:
         found = self.operators[query].priority
         return 1 if found is None else found
 
+    @cached_property
+    def without_backlog(self) -> Oracle:
+        """What floors are judged by."""
+        return Oracle(self.observation, horizon_s=None, affine=self.affine)
+
+    def rows(self, edge: Edge) -> float:
+        waiting = 0.0 if self.horizon_s is None else (edge.lag or 0.0) / self.horizon_s
+        return (edge.out_rate or 0.0) + waiting
+
     def demand(self, name: str) -> float:
-        lag = 0.0 if self.horizon_s is None else sum((e.lag or 0.0) / self.horizon_s for e in self.into[name])
-        return (sum(e.out_rate or 0.0 for e in self.into[name]) + lag) / len(self.operators[name].instances)
+        return sum(map(self.rows, self.into[name])) / len(self.operators[name].instances)
 
     def share(self, name: str) -> float:
         """Of its demand, what it works on at present; more than 1 while it catches up."""
@@ -63,7 +72,7 @@ class Oracle:
         if self.affine and operator.cost and not stuck:
             read = kept = 0.0
             for e in self.into[name]:
-                rows = ((e.out_rate or 0.0) + (e.lag or 0.0) / (self.horizon_s or 1.0)) / len(operator.instances)
+                rows = self.rows(e) / len(operator.instances)
                 rows /= self.share(e.producer) if e.producer else 1.0
                 read += rows * (accuracy[e.producer] if e.producer else 1.0)
                 kept += rows * accuracy[name]

@@ -92,6 +92,7 @@ def test_what_cannot_be_carried_at_the_floors_is_said() -> None:
     run = play(world, Policy(qod_drain_horizon_s=15, batch_rows_first=200), duration_s=420.0, seed=1)
     assert run.infeasible and run.infeasible[-1][1] == ("query",)
     assert any("below its floor of 0.1" in reason for reason in verdict(run).queries[0].broken)
+    assert max(lags(run, 0)[-12:]) < 5.0, "what stays below its floor also drains what waits"
 
 
 def test_steps_that_do_not_divide_a_cycle_do_not_make_it_longer() -> None:
@@ -124,6 +125,17 @@ def test_with_costs_that_are_learned_less_is_shed_and_the_lag_is_no_longer(
         assert ours.shed <= papers.shed - less, (seed, papers, ours)
         assert ours.lag_s <= papers.lag_s + 0.1, (seed, papers, ours)
         assert ours.late_cycles <= papers.late_cycles - sooner, (seed, papers, ours)
+
+
+@pytest.mark.parametrize("model", ["proportional", "affine"])
+def test_a_rush_that_one_node_can_carry_at_the_floor_moves_nothing(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
+    """A second node is free; what waits at the beginning of the rush is no reason to go there, for a move costs more than it."""
+    monkeypatch.syspath_prepend(str(REPO / "bench"))
+    bench = importlib.import_module("twin")
+    for seed in range(3):
+        alone, free = (bench.rushed("light", nodes, model, seed) for nodes in (1, 2))
+        assert free.moves == 0, (seed, free)
+        assert free.shed == pytest.approx(alone.shed, abs=0.05) and free.lag_s <= alone.lag_s + 1.0, (seed, alone, free)
 
 
 def test_a_learned_cost_is_used_when_the_policy_asks_for_it() -> None:

@@ -94,6 +94,13 @@ def test_1_under_spillway_the_heavy_query_stays_and_the_light_one_leaves() -> No
     assert "heavy" not in {operator for operator, *_ in found}
 
 
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_1_no_floor_is_given_up_for_what_waits_while_an_instance_moves(seed: int) -> None:
+    """Around a move a few seconds of traffic pile up on the node that is full of floors."""
+    found = verdict(shipped("thesis_1", seed=seed))
+    assert [q.below_cycles for q in found.queries] == [0, 0], found.sentence
+
+
 @pytest.mark.parametrize("how", ["controlled", "paper"])
 def test_2_more_points_cost_only_the_points(how: str) -> None:
     """(B), from 240 s on: their query has the lowest priority."""

@@ -8,6 +8,9 @@ import numpy as np
 
 from spillway.decide.qod.world import OUTSIDE, Floats, World, total
 
+HARDLY = 1e-6
+"""Of what waits, the share that counts as arriving, so that work on it is catching up also where nothing arrives."""
+
 
 def demand(world: World, drain_horizon_s: float | None, lag_ignored_s: float = 0.0) -> Floats:
     """Rows per second every edge has to carry: what arrives, and what waits, spread over the drain horizon.
@@ -23,6 +26,16 @@ def demand(world: World, drain_horizon_s: float | None, lag_ignored_s: float = 0
         return world.out_rate
     backlog = np.nan_to_num(world.lag) - lag_ignored_s * world.out_rate
     return world.out_rate + np.maximum(backlog, 0.0) / drain_horizon_s
+
+
+def steady(world: World) -> Floats:
+    """Rows per second every edge has to carry once nothing waits: what floors are promised of.
+
+    >>> from spillway.decide.qod.examples import single
+    >>> steady(single(out_rate=100.0, lag=600.0)).tolist()
+    [100.0]
+    """
+    return np.maximum(world.out_rate, HARDLY * np.nan_to_num(world.lag))
 
 
 def local(world: World, demanded: Floats, *, most: float = 1.0) -> Floats:

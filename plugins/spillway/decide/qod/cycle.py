@@ -79,9 +79,9 @@ def _decided(world: World, previous: Previous, policy: Policy, paper: bool, miss
         damped = _undamped(planned.possible)
     else:
         missing = (*missing, *lag.names, *keep.names)
-        planned = plan(world, policy)
-        ready = np.array([previous.raise_ready.get(name, 0) for name in query_names], dtype=np.intp)
         before = downward(world, in_force)[world.query]
+        planned = plan(world, policy, before)
+        ready = np.array([previous.raise_ready.get(name, 0) for name in query_names], dtype=np.intp)
         damped = damp(before, planned.possible, world.floor, ready, ~(lag.queries | keep.queries), policy)
     words = Words(world, planned, damped, lag.queries, keep, policy)
     edges = _edges(world, damped.accuracy, in_force, words)
@@ -173,10 +173,11 @@ def _infeasible(world: World, planned: Plan) -> Infeasible | None:
 
 def _expected(world: World, planned: Plan, of_operator: Floats) -> Expected:
     used = on_nodes(world, np.minimum(required(world, planned.load, of_operator, planned.floor), CORE))
-    others = CORE * world.cores - available(world)
+    whole = CORE * world.cores
+    expected = np.minimum(whole - available(world) + used, whole)  # a backlog may ask for more
     return Expected(
         accuracy=dict(zip((o.name for o in world.operators), of_operator.tolist(), strict=True)),
-        cpu={n.name: cpu for n, cpu in zip(world.nodes, (others + used).tolist(), strict=True) if n.cpu is not None},
+        cpu={n.name: cpu for n, cpu in zip(world.nodes, expected.tolist(), strict=True) if n.cpu is not None},
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.decide.qod import floors, shed
-from spillway.decide.qod.accuracy import current, demand
+from spillway.decide.qod.accuracy import current, demand, steady
 from spillway.decide.qod.cpu import CORE, Load, affine, available, on_nodes, proportional, required
 from spillway.decide.qod.fill import ALIKE, NOTHING, Filled
 from spillway.decide.qod.propagate import upward
@@ -49,23 +49,21 @@ class Plan:
     more: Further
 
 
-def plan(world: World, policy: Policy) -> Plan:
-    demanded = demand(world, policy.qod_drain_horizon_s, policy.qod_lag_ignored_s)
-    present = current(world, demanded, most=np.inf)
+def plan(world: World, policy: Policy, before: Floats | None = None) -> Plan:
+    """`before`: by query, the accuracy that the keeps in force deliver; None: everything."""
     floor = upward(world, world.floor)
-    if policy.cpu_model == "affine":
-        load = affine(world, present, demanded, floor)
-    else:
-        load = proportional(world, present, floor)
+    demanded = demand(world, policy.qod_drain_horizon_s, policy.qod_lag_ignored_s)
+    load = _load(world, demanded, floor, policy)
     offered = available(world)
-    promise = keep_floors(world, load, floor, policy.qod_seed)
+    broken = np.zeros(len(world.query), dtype=bool) if before is None else before < world.floor - ALIKE
+    promise = keep_floors(world, _load(world, steady(world), floor, policy), floor, policy.qod_seed, Backlog(load, broken))
     most = shed.ceiling(world, floor)
     begun = upward(world, promise.start)
     slope = np.where(begun < floor - ALIKE, np.maximum(load.own, load.extra), load.extra)
     one_core = (1.0 - policy.qod_headroom) * CORE
     above = uses(world, load, slope, floor, one_core)
     usable = np.concatenate([offered - policy.qod_headroom * CORE * world.cores, np.full(len(world.operators), one_core)])
-    left = usable - _used(world, load, floor, promise.start)  # below 0 where floors use the headroom
+    left = usable - _used(world, load, floor, promise.start)  # below 0 where floors use the headroom, or a backlog is for later
     capacity = np.maximum(left, 0.0) + above.at(begun, len(left))
     filled = shed.distribute(world, above, capacity, promise.start, most, shed.pace(world, load, slope))
     return Plan(
@@ -83,6 +81,13 @@ def plan(world: World, policy: Policy) -> Plan:
     )
 
 
+def _load(world: World, demanded: Floats, floor: Floats, policy: Policy) -> Load:
+    present = current(world, demanded, most=np.inf)
+    if policy.cpu_model == "affine":
+        return affine(world, present, demanded, floor)
+    return proportional(world, present, floor)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
     start: Floats
@@ -94,8 +99,19 @@ class Promise:
     more: Further
 
 
-def keep_floors(world: World, load: Load, floor: Floats, seed: int) -> Promise:
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    load: Load
+    """With what waits in the demand."""
+    broken: Flags
+    """Queries that are below their floor already."""
+
+
+def keep_floors(world: World, load: Load, floor: Floats, seed: int, backlog: Backlog | None = None) -> Promise:
     """Do the floors fit, perhaps after some moves? Else they are honoured from the highest priority down.
+
+    `load` is that of what arrives: no floor is given up, and nothing moved, for what merely waits. Only a query whose floor is
+    broken and stays so gives way to the `backlog` too, which else would never be worked off.
 
     Keeps are for the world as it is: what a move will release is not handed out before the instance is seen elsewhere.
     """
@@ -109,8 +125,12 @@ def keep_floors(world: World, load: Load, floor: Floats, seed: int) -> Promise:
     addition: dict[int, float] = {}
     if relief.short or cramped.any():
         nodes = np.where(floors.warming(world), np.inf, offered + relief.released(len(offered)))
-        filled = _floors_by_priority(world, load, floor, nodes, np.where(shed.slowed(world), np.inf, CORE))
+        cores = np.where(shed.slowed(world), np.inf, CORE)
+        filled = _floors_by_priority(world, load, floor, nodes, cores)
         start, limit = filled.accuracy, filled.limit
+        if backlog is not None and backlog.broken.any():
+            drained = np.minimum(start, _floors_by_priority(world, backlog.load, floor, nodes, cores).accuracy)
+            start = np.where(backlog.broken & (start < world.floor - ALIKE), drained, start)
         addition = floors.addition(world, needed, offered, rank, relief, seed=seed)
     return Promise(
         start=start,

@@ -10,8 +10,45 @@ from spillway.model.qod import Cost, Infeasible, Node, Observation, Reason
 
 from tests.support.qod_lp import cores_missing
 from tests.support.qod_oracle import Oracle
-from tests.support.qod_queries import WHOLE, query, seen
+from tests.support.qod_queries import WHOLE, again, query, seen
 from tests.support.qod_worlds import with_cores, world
+
+# floors and what waits
+
+
+@pytest.mark.parametrize("cpu_model", ["proportional", "affine"])
+def test_no_floor_is_given_up_for_what_waits(cpu_model: str) -> None:
+    """100 rows/s take 90 % of the core each; of them, the floors 50 % and 40 %. A minute of traffic waits for either."""
+    high, low = query("high", cpu=45.0, done=0.5, priority=2, floor=0.5), query("low", cpu=45.0, done=0.5, floor=0.4)
+    if cpu_model == "affine":
+        high, low = (replace(q, cost=Cost(fixed=0.0, per_arrived=0.0, per_kept=0.9)) for q in (high, low))
+    policy = replace(WHOLE, cpu_model=cpu_model)
+    nodes = {"n1": 1.0, "n2": 1.0}
+    late = decide(seen(high, low, cores=nodes, lag=6_000.0), policy)
+    assert late.feasible and late.moves == ()
+    assert {name: state.desired for name, state in late.queries.items()} == pytest.approx({"high": 0.5, "low": 0.4})
+    calm = decide(seen(high, low, cores=nodes, lag=0.0), policy)
+    assert calm.queries["high"].desired == pytest.approx(0.5 + 19 / 90), "what is above the floors drains it"
+    assert late.expected.cpu["n1"] == 100.0
+
+
+def test_what_only_waits_does_not_break_a_floor_either() -> None:
+    """Nothing arrives any more; what is done is all catching up."""
+    late = seen(query("late", cpu=100.0, floor=0.9), lag=60_000.0)
+    late = replace(late, edges=tuple(replace(e, out_rate=0.0) for e in late.edges))
+    decision = decide(late, WHOLE)
+    assert decision.feasible and decision.queries["late"].desired == pytest.approx(0.9)
+
+
+def test_a_floor_that_stays_broken_gives_way_to_what_waits() -> None:
+    """100 of 200 % for all rows. The first cycle gives what the core carries of the arrivals, the next ones drain as well."""
+    late = seen(query("heavy", cpu=100.0, done=0.5, floor=0.8), lag=3_000.0)
+    first = decide(late, WHOLE)
+    assert not first.feasible and first.queries["heavy"].desired == pytest.approx(0.5)
+    second = decide(again(late, first), WHOLE)
+    assert second.infeasible == first.infeasible
+    assert second.queries["heavy"].desired == pytest.approx(0.25)
+
 
 # moves and infeasible floors
 
@@ -115,7 +152,7 @@ def test_what_an_instance_costs_anyway_is_not_shared_with_further_ones() -> None
 def test_the_addition_of_cores_fixes_it_and_is_the_smallest() -> None:
     """Integer programming over all placements finds nothing smaller in nearly every world, and what is said always suffices."""
     found = exact = further = 0
-    for seed in range(300):
+    for seed in range(450):
         observation = world(seed)
         infeasible = decide(observation, WHOLE).infeasible
         if infeasible is None:
@@ -125,7 +162,7 @@ def test_the_addition_of_cores_fixes_it_and_is_the_smallest() -> None:
         at = sum(infeasible.at.values())
         assert infeasible.cores_needed is not None and infeasible.cores_needed >= at - 1e-9, seed
         further += bool(infeasible.instances_needed)
-        least = cores_missing(Oracle(observation))
+        least = cores_missing(Oracle(observation).without_backlog)
         assert least <= at + 1e-5, seed
         exact += least >= at - 1e-4
     assert found > 40 and further > 10 and exact >= 0.95 * found
@@ -157,4 +194,4 @@ def test_feasible_means_that_some_placement_holds_all_floors() -> None:
     for seed in range(120):
         observation = world(seed)
         if decide(observation, WHOLE).feasible:
-            assert cores_missing(Oracle(observation)) < 1e-6, seed
+            assert cores_missing(Oracle(observation).without_backlog) < 1e-6, seed
