@@ -59,6 +59,11 @@ def cores_missing(oracle: Oracle) -> float:
     many, count = len(sizes), len(nodes)
     # variables: instance i on node k, then the addition to node k
     goal = np.concatenate([np.zeros(many * count), np.ones(count)])
+    stays = [(o.instances[i].node, o.instances[i].movable) for o in oracle.operators.values() for i in range(len(o.instances))]
+    least = np.zeros(len(goal))
+    for i, (node, movable) in enumerate(stays):
+        if not movable:
+            least[i * count + [n.name for n in oracle.observation.nodes].index(node)] = 1.0
     once = np.zeros((many, many * count + count))
     fits = np.zeros((count, many * count + count))
     for i, size in enumerate(sizes):
@@ -69,7 +74,7 @@ def cores_missing(oracle: Oracle) -> float:
         goal,
         constraints=[LinearConstraint(once, 1.0, 1.0), LinearConstraint(fits, -np.inf, np.array(nodes))],
         integrality=np.concatenate([np.ones(many * count), np.zeros(count)]),
-        bounds=Bounds(np.zeros(len(goal)), np.concatenate([np.ones(many * count), np.full(count, np.inf)])),
+        bounds=Bounds(least, np.concatenate([np.ones(many * count), np.full(count, np.inf)])),
     )
     assert solved.success, solved.message
     return float(solved.fun) / ONE_CORE

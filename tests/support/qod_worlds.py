@@ -112,6 +112,18 @@ def wild(seed: int, *, cost: bool = False) -> Observation:
     )
 
 
+def pinned(observation: Observation, seed: int) -> Observation:
+    """Every third instance cannot be moved."""
+    rng = random.Random(f"pinned {seed}")
+    return replace(
+        observation,
+        operators=tuple(
+            replace(o, instances=tuple(replace(i, movable=rng.random() > 0.33) for i in o.instances))
+            for o in observation.operators
+        ),
+    )
+
+
 def with_cores(observation: Observation, more: dict[str, float]) -> Observation:
     return replace(observation, nodes=tuple(replace(n, cores=n.cores + more.get(n.name, 0.0)) for n in observation.nodes))
 

@@ -38,6 +38,8 @@ class Instance:
     """Rows per second behind the shedder."""
     cpu: float | None
     warming: bool = False
+    movable: bool = True
+    """False: it stays where it is, for a move was refused or failed lately; floors do not count on one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,11 @@ def _operator(raw: _Fields) -> Operator:
 
 def _instance(raw: _Fields) -> Instance:
     instance = Instance(
-        node=raw.name("node"), in_rate=raw.number("in_rate"), cpu=raw.number("cpu"), warming=bool(raw.flag("warming"))
+        node=raw.name("node"),
+        in_rate=raw.number("in_rate"),
+        cpu=raw.number("cpu"),
+        warming=bool(raw.flag("warming")),
+        movable=raw.flag("movable") is not False,
     )
     raw.end()
     return instance
@@ -219,7 +223,7 @@ def observation_dict(observation: Observation) -> dict[str, Any]:
                 priority=o.priority,
                 min_accuracy=o.min_accuracy,
                 cost=_plain(o.cost, ("fixed", "per_arrived", "per_kept")) if o.cost else None,
-                instances=[_given(node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming or None) for i in o.instances],
+                instances=[_instance_dict(i) for i in o.instances],
             )
             for o in observation.operators
         ],
@@ -232,6 +236,12 @@ def observation_dict(observation: Observation) -> dict[str, Any]:
         cycle_s=observation.cycle_s,
         now=observation.now,
     )
+
+
+def _instance_dict(i: Instance) -> dict[str, Any]:
+    return _given(
+        node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming or None, movable=None if i.movable else False
+    )  # fmt: skip
 
 
 def decision_dict(decision: Decision) -> dict[str, Any]:

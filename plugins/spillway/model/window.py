@@ -100,6 +100,8 @@ class Window:
     instances: tuple[InstanceRow, ...]
     operators: tuple[OperatorRow, ...]
     edges: tuple[EdgeRow, ...]
+    unmoved: frozenset[tuple[str, str]] = frozenset()
+    """Pipeline and application: a move was refused or failed lately."""
 
     def starting(self, pipeline: str) -> list[str]:
         """Applications that have not come up yet: nothing can be said of the pipeline before they have."""

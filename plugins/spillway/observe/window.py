@@ -7,7 +7,7 @@ that a replay sees what the cycle saw.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 ENDED = ("stopped", "failed", "fenced")
 """States of a driver's last heartbeat."""
+UNMOVED_S = 600.0
+"""For so long nothing counts on the move of an application that was refused or failed."""
 LOOK_BACK = 3
 """How many times as far as metrics may be old it is looked for the last ones: what is older than that is missing, not stale."""
 
@@ -75,6 +77,20 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         instances=tuple(i for p in parts for i in p.instances()),
         operators=tuple(o for p in parts for o in p.operators()),
         edges=tuple(e for p in parts for e in p.edges()),
+        unmoved=unmoved(
+            rows(conn, "qod_unmoved", patience=interval.end - timedelta(seconds=UNMOVED_S), end=interval.end), declared
+        ),
+    )
+
+
+def unmoved(found: Iterable[Mapping[str, Any]], declared: Mapping[str, Declared]) -> frozenset[tuple[str, str]]:
+    """Pipelines and applications: what moves is always an application, whichever of its operators was to be moved."""
+    return frozenset(
+        (r["pipeline"], a.name)
+        for r in found
+        if r["pipeline"] in declared
+        for a in declared[r["pipeline"]].pipeline.applications
+        if a.name == r["application"] or r["operator"] in a.operators
     )
 
 

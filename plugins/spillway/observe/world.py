@@ -89,6 +89,7 @@ def _believable(node: NodeRow, interval: Interval, policy: Policy) -> bool:
 
 def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Cost | None]) -> list[Operator]:
     spec = window.declared[pipeline].pipeline
+    stay = {o for a in spec.applications if (pipeline, a.name) in window.unmoved for o in a.operators}
     found = []
     for operator in spec.operators:
         query = operator.query if not spec.outputs(operator.name) else None
@@ -96,7 +97,7 @@ def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Co
             Operator(
                 name=qualified(pipeline, operator.name),
                 instances=tuple(
-                    Instance(node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming)
+                    Instance(node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming, movable=operator.name not in stay)
                     for i in window.instances
                     if (i.pipeline, i.operator) == (pipeline, operator.name)
                 ),

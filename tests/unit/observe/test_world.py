@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from spillway.act.moves import choose
 from spillway.decide.qod import decide
 from spillway.model.qod import Cost, Observation
+from spillway.model.topology import Application, Pipeline, Query
+from spillway.model.window import Declared, Window
+from spillway.observe.window import unmoved
 from spillway.observe.world import age_s, keeps_before, observation, part, worlds
 from spillway.policy import Policy
 
@@ -143,3 +147,57 @@ def test_an_old_batch_is_no_sign_of_age_where_nothing_arrives():
     idle = changed(window(TAXI), "operators", 2, age_s=500.0)
     idle = changed(idle, "edges", 3, out_rate=0.0)
     assert age_s(idle, ["taxi"]) == 1.0
+
+
+FRONT = replace(
+    TAXI,
+    operators=(
+        TAXI.operators[0],
+        replace(TAXI.operators[1], query=Query(priority=1, min_accuracy=0.6)),
+        replace(TAXI.operators[2], query=Query(priority=2, min_accuracy=0.9)),
+    ),
+    applications=(
+        Application(name="front", operators=("union", "light"), node="n1"),
+        Application(name="heavy", operators=("heavy",), node="n1"),
+    ),
+)
+
+
+def crowded(stay: frozenset[tuple[str, str]]) -> Window:
+    """All on the core of n1, front with 60 % in all; of n2 45 % is free: room for light alone."""
+    found = window(FRONT)
+    cpu = {"union": 25.0, "light": 35.0, "heavy": 40.0}
+    rate = {"union": 200.0, "light": 200.0, "heavy": 120.0}
+    return replace(
+        found,
+        instances=tuple(replace(i, node="n1", cpu=cpu[i.operator], in_rate=rate[i.operator]) for i in found.instances),
+        nodes=tuple(replace(n, cores=1, cpu={"n1": 100.0, "n2": 55.0}[n.node]) for n in found.nodes),
+        unmoved=stay,
+    )
+
+
+def test_floors_do_not_count_on_a_move_that_was_refused():
+    first = observation(crowded(frozenset()), ["taxi"], {}, {}, Policy())
+    decision = decide(first, Policy())
+    assert decision.feasible and [(m.operator, m.target) for m in decision.moves] == [("taxi/light", "n2")]
+    asked = part(decision, FRONT, ["n1"])["moves"]
+    request, refused = choose(asked, FRONT, first)
+    assert request is None and refused == ["front would move to n2 as a whole, with 60 % of a core where 45 % is left: it stays"]
+    found = unmoved([{"pipeline": "taxi", "operator": m["operator"], "application": None} for m in asked], declared(FRONT))
+    assert found == {("taxi", "front")}
+    second = observation(crowded(found), ["taxi"], {}, {}, Policy())
+    assert {o.name: [i.movable for i in o.instances] for o in second.operators} == {
+        "taxi/union": [False], "taxi/light": [False], "taxi/heavy": [True],
+    }  # fmt: skip
+    decision = decide(second, Policy())
+    assert decision.moves == ()
+    assert decision.infeasible is not None and decision.infeasible.queries == ("taxi/light",)
+
+
+def test_a_move_that_failed_names_its_application():
+    failed = {"pipeline": "taxi", "operator": None, "application": "heavy"}
+    assert unmoved([failed, {**failed, "pipeline": "gone"}], declared(FRONT)) == {("taxi", "heavy")}
+
+
+def declared(spec: Pipeline) -> dict[str, Declared]:
+    return {spec.name: Declared(pipeline=spec, version=1, mode="apply")}

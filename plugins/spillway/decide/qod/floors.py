@@ -59,6 +59,7 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
     begin = np.searchsorted(world.node_of[by_node], np.arange(len(world.nodes) + 1))
     for source in over.tolist():
         here = by_node[begin[source] : begin[source + 1]]
+        here = here[world.movable[here]]
         candidates = [
             Candidate(need, priority, i)
             for need, priority, i in zip(
@@ -76,9 +77,12 @@ def relieve(world: World, required: Floats, available: Floats, rank: Floats, *, 
     missing: Floats | None = None
     hopeless = needed[able].sum() > available[able].sum() + SLIVER
     if short and len(size) <= (MOST_PACKED if hopeless else MOST_ITEMS):
-        elsewhere, missing = repack(size, world.node_of, np.where(able, available, -np.inf), seed=seed)
+        free_to, stays = world.movable, ~world.movable
+        capacity = np.where(able, available - total(world.node_of[stays], size[stays], len(available)), -np.inf)
+        elsewhere, missing = repack(size[free_to], world.node_of[free_to], capacity, seed=seed)
         if not missing.any():
-            home, short = elsewhere, {}
+            home, short = world.node_of.copy(), {}
+            home[free_to] = elsewhere
     moves = tuple(
         Moved(
             instance=i,

@@ -144,7 +144,8 @@ def _make_room(literal: Literal, state: _Cycle, seed: int) -> list[Moved]:
         short = sum(literal.least[literal.of[i]] for i in instances) - state.available[node]
         released = 0.0
         if short > 0.0 and not slow[node]:
-            candidates = [Candidate(literal.least[literal.of[i]], literal.priority[literal.of[i]], i) for i in instances]
+            free_to = (i for i in instances if world.movable[i])
+            candidates = [Candidate(literal.least[literal.of[i]], literal.priority[literal.of[i]], i) for i in free_to]
             for candidate in choose(candidates, short):
                 cpu = estimated(world, candidate.instance)
                 target = place(

@@ -38,6 +38,7 @@ class World:
     in_rate: Floats
     cpu: Floats
     warming: Flags
+    movable: Flags
     instances: Ints
     """Number of instances, by operator."""
     first_instance: Ints
@@ -92,6 +93,7 @@ def columns(
         in_rate=_floats([i.in_rate for i in every]),
         cpu=_floats([i.cpu for i in every]),
         warming=np.array([i.warming for i in every], dtype=bool),
+        movable=np.array([i.movable for i in every], dtype=bool),
         instances=instances,
         first_instance=np.cumsum(instances) - instances,
         producer=producer,

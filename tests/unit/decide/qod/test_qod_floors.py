@@ -11,7 +11,7 @@ from spillway.model.qod import Cost, Infeasible, Node, Observation, Reason
 from tests.support.qod_lp import cores_missing
 from tests.support.qod_oracle import Oracle
 from tests.support.qod_queries import WHOLE, again, query, seen
-from tests.support.qod_worlds import with_cores, world
+from tests.support.qod_worlds import pinned, with_cores, world
 
 # floors and what waits
 
@@ -195,3 +195,37 @@ def test_feasible_means_that_some_placement_holds_all_floors() -> None:
         observation = world(seed)
         if decide(observation, WHOLE).feasible:
             assert cores_missing(Oracle(observation).without_backlog) < 1e-6, seed
+
+
+def test_what_cannot_be_moved_stays_and_nothing_counts_on_its_move() -> None:
+    """Integer programming confirms both: that there is a placement, with what stays where it is, and that there is none."""
+    moved = less = confirmed = 0
+    for seed in range(400):
+        observation = pinned(world(seed), seed)
+        decision, free = decide(observation, WHOLE), decide(world(seed), WHOLE)
+        moved += len(decision.moves)
+        less += free.feasible and not decision.feasible
+        instances = {o.name: o.instances for o in observation.operators}
+        assert all(instances[m.operator][m.instance].movable for m in decision.moves), seed
+        missing = cores_missing(Oracle(observation).without_backlog)
+        if decision.feasible:
+            assert missing < 1e-6, seed
+        elif not decision.infeasible.instances_needed:  # type: ignore[union-attr]
+            confirmed += 1
+            assert missing > 1e-6, seed
+    assert moved > 20 and less > 5 and confirmed > 20
+
+
+def test_floors_are_infeasible_where_only_what_stays_could_make_room() -> None:
+    high, low = query("high", cpu=60.0, priority=2, floor=0.9), query("low", cpu=60.0, priority=1, floor=0.9)
+    rooms = {"n1": 1.0, "n2": 1.0}
+    assert decide(seen(high, low, cores=rooms), WHOLE).feasible
+    stays = replace(low, instances=(replace(low.instances[0], movable=False),))
+    other = decide(seen(high, stays, cores=rooms), WHOLE)
+    assert other.feasible and [m.operator for m in other.moves] == ["high"]
+    both = [replace(q, instances=(replace(q.instances[0], movable=False),)) for q in (high, low)]
+    for paper in (False, True):
+        decision = decide(seen(*both, cores=rooms), WHOLE, paper=paper)
+        assert decision.moves == ()
+        assert decision.infeasible is not None and decision.infeasible.queries == ("low",)
+        assert decision.infeasible.at == {"n1": pytest.approx(0.08)}
