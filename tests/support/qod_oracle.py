@@ -78,9 +78,14 @@ class Oracle:
                 kept += rows * accuracy[name]
             return operator.cost.fixed + operator.cost.per_arrived * read + operator.cost.per_kept * kept
         if share == 0.0:
-            return ONE_CORE * (min(1.0, accuracy[name] / self.floor(name)) if self.floor(name) else accuracy[name])
+            return self._bet(name) * (min(1.0, accuracy[name] / self.floor(name)) if self.floor(name) else accuracy[name])
         slowest = min(operator.instances, key=lambda i: i.in_rate or 0.0)
         return accuracy[name] * (slowest.cpu or 0.0) / share
+
+    def _bet(self, name: str) -> float:
+        """A core, or an even part of the cores it shares."""
+        shares = [ONE_CORE * cores / len(members) for cores, members in self.executors.values() if name in members]
+        return min(ONE_CORE, *shares)
 
     def of_operators(self, of_queries: Mapping[str, float]) -> dict[str, float]:
         return {name: max(of_queries[q] for q in self.below(name)) for name in self.operators}
@@ -91,22 +96,39 @@ class Oracle:
         return ONE_CORE * found.cores - max(min(found.cpu or 0.0, ONE_CORE * found.cores) - ours, 0.0)
 
     def used(self, of_queries: Mapping[str, float]) -> dict[str, float]:
-        """Of every node, and of the core of one instance of every operator."""
+        """Of every node, and of the cores of every executor."""
         return self.used_by(self.of_operators(of_queries))
 
     def used_by(self, accuracy: Mapping[str, float]) -> dict[str, float]:
         """The same, from the accuracy of every operator."""
-        cores = {name: self.cpu(name, accuracy) for name in self.operators}
+        cpu = {name: self.cpu(name, accuracy) for name in self.operators}
+        executors = dict.fromkeys(self.executors, 0.0)
+        for key, (_, members) in self.executors.items():
+            executors[key] += sum(cpu[name] for name in members)
         nodes = {n.name: 0.0 for n in self.observation.nodes}
         for name, operator in self.operators.items():
             for instance in operator.instances:
-                nodes[instance.node] += cores[name]
-        return {**{f"node {n}": cpu for n, cpu in nodes.items()}, **{f"core {name}": cpu for name, cpu in cores.items()}}
+                nodes[instance.node] += cpu[name]
+        return {**{f"node {n}": used for n, used in nodes.items()}, **executors}
+
+    @cached_property
+    def executors(self) -> dict[str, tuple[float, list[str]]]:
+        """Cores, and the operators that share them, one name per instance. Of instances that share none the one with the
+        least stands for all of its operator."""
+        found: dict[str, tuple[float, list[str]]] = {}
+        for name, operator in self.operators.items():
+            for instance in operator.instances:
+                if instance.executor is None:
+                    least = min(i.cores for i in operator.instances if i.executor is None)
+                    found[f"core {name}"] = (least, [name])
+                else:
+                    found.setdefault(f"executor {instance.executor}", (instance.cores, []))[1].append(name)
+        return found
 
     def offered(self, headroom: float = 0.0) -> dict[str, float]:
         """What may be used; of a node, that share of all its cores stays free."""
         nodes = {f"node {n.name}": self.available(n.name) - headroom * ONE_CORE * n.cores for n in self.observation.nodes}
-        return {**nodes, **{f"core {name}": (1.0 - headroom) * ONE_CORE for name in self.operators}}
+        return {**nodes, **{key: (1.0 - headroom) * ONE_CORE * cores for key, (cores, _) in self.executors.items()}}
 
     def overfull(self, of_queries: Mapping[str, float]) -> list[str]:
         offered = self.offered()

@@ -124,6 +124,34 @@ def pinned(observation: Observation, seed: int) -> Observation:
     )
 
 
+def sharing(observation: Observation, seed: int) -> Observation:
+    """Instances of a pipeline on one node share executors of one to three cores, two to four of them; some have none to share."""
+    rng = random.Random(f"sharing {seed}")
+    homes: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for k, operator in enumerate(observation.operators):
+        for n, instance in enumerate(operator.instances):
+            homes.setdefault((operator.name.split(".")[0], instance.node), []).append((k, n))
+    executor: dict[tuple[int, int], tuple[str | None, float]] = {}
+    for (pipeline, node), there in homes.items():
+        rng.shuffle(there)
+        while there:
+            some, there = there[: (size := rng.randint(1, 4))], there[size:]
+            named = f"{pipeline}/{node}/{len(there)}" if size > 1 else None
+            executor |= dict.fromkeys(some, (named, float(rng.choice([1, 1, 2, 3]))))
+    return replace(
+        observation,
+        operators=tuple(
+            replace(
+                o,
+                instances=tuple(
+                    replace(i, executor=executor[k, n][0], cores=executor[k, n][1]) for n, i in enumerate(o.instances)
+                ),
+            )
+            for k, o in enumerate(observation.operators)
+        ),
+    )
+
+
 def with_cores(observation: Observation, more: dict[str, float]) -> Observation:
     return replace(observation, nodes=tuple(replace(n, cores=n.cores + more.get(n.name, 0.0)) for n in observation.nodes))
 

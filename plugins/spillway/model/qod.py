@@ -40,6 +40,10 @@ class Instance:
     warming: bool = False
     movable: bool = True
     """False: it stays where it is, for a move was refused or failed lately; floors do not count on one."""
+    executor: str | None = None
+    """Of instances of several operators that share the cores of one executor; None: it shares them with none."""
+    cores: float = 1.0
+    """What its executor can use at most: as many tasks run there at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +152,7 @@ class Reason(StrEnum):
     """This edge hands on all that arrives; what has to go was dropped above it."""
     CPU_BOUND = "cpu_bound"
     CORE_BOUND = "core_bound"
-    """An instance cannot use more than one core."""
+    """An executor cannot use more cores than it has; mostly one."""
     AT_FLOOR = "at_floor"
     WARMING = "warming"
     BELOW_FLOOR = "below_floor"
@@ -209,7 +213,7 @@ class Infeasible:
     at: Mapping[str, float] = field(default_factory=dict)
     """Where: cores by node. What `cores_needed` has beyond that is for further instances, on whichever node."""
     instances_needed: Mapping[str, int] = field(default_factory=dict)
-    """By operator: so many more, because those there are would need more than one core each."""
+    """By operator: so many more, because those there are would need more cores than their executors have."""
 
 
 def shortage(infeasible: Mapping[str, Any]) -> str:

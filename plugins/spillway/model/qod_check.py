@@ -21,7 +21,7 @@ def check(observation: Observation) -> None:
         where = f"operators.{operator.name}"
         _numbers(where, operator, ("min_accuracy",), high=1.0)
         for number, instance in enumerate(operator.instances):
-            _numbers(f"{where}.instances[{number}]", instance, ("in_rate", "cpu"))
+            _numbers(f"{where}.instances[{number}]", instance, ("in_rate", "cpu", "cores"))
         if operator.cost:
             _numbers(f"{where}.cost", operator.cost, ("fixed", "per_arrived", "per_kept"))
     for edge in observation.edges:
@@ -44,13 +44,23 @@ def check_graph(observation: Observation) -> None:
     for node in observation.nodes:
         if node.cores <= 0:
             raise ObservationError(f"nodes.{node.name}.cores is {node.cores:g}, but must be more than 0")
+    executors: dict[str, tuple[str, float]] = {}
     for operator in observation.operators:
         for number, instance in enumerate(operator.instances):
+            where = f"operators.{operator.name}.instances[{number}]"
             if instance.node not in nodes:
-                where = f"operators.{operator.name}.instances[{number}].node"
                 raise ObservationError(
-                    f"{where} is {instance.node}, which is not declared in nodes{_close(instance.node, nodes)}"
+                    f"{where}.node is {instance.node}, which is not declared in nodes{_close(instance.node, nodes)}"
                 )
+            if instance.cores <= 0:
+                raise ObservationError(f"{where}.cores is {instance.cores:g}, but must be more than 0")
+            if instance.executor is not None:
+                home, cores = executors.setdefault(instance.executor, (instance.node, instance.cores))
+                if (home, cores) != (instance.node, instance.cores):
+                    raise ObservationError(
+                        f"{where} has {instance.cores:g} cores on {instance.node}, but its executor {instance.executor} has "
+                        f"{cores:g} on {home}; an executor is in one place, with the same cores for all"
+                    )
     for edge in observation.edges:
         for field, name in (("from", edge.producer), ("to", edge.consumer)):
             if name is not None and name not in operators:

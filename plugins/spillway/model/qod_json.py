@@ -93,6 +93,8 @@ def _instance(raw: _Fields) -> Instance:
         cpu=raw.number("cpu"),
         warming=bool(raw.flag("warming")),
         movable=raw.flag("movable") is not False,
+        executor=raw.name("executor", needed=False),
+        cores=1.0 if (cores := raw.number("cores")) is None else cores,
     )
     raw.end()
     return instance
@@ -240,8 +242,14 @@ def observation_dict(observation: Observation) -> dict[str, Any]:
 
 def _instance_dict(i: Instance) -> dict[str, Any]:
     return _given(
-        node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming or None, movable=None if i.movable else False
-    )  # fmt: skip
+        node=i.node,
+        in_rate=i.in_rate,
+        cpu=i.cpu,
+        warming=i.warming or None,
+        movable=None if i.movable else False,
+        executor=i.executor,
+        cores=None if i.cores == 1.0 else i.cores,
+    )
 
 
 def decision_dict(decision: Decision) -> dict[str, Any]:

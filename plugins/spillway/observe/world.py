@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spillway.model.qod import Cost, Decision, Edge, Instance, Node, Observation, Operator, Previous
-from spillway.model.topology import Pipeline
+from spillway.model.topology import Application, Pipeline
 from spillway.model.window import BEYOND_CORES, Interval, NodeRow, Window
 from spillway.policy import Policy
 
@@ -89,6 +89,7 @@ def _believable(node: NodeRow, interval: Interval, policy: Policy) -> bool:
 
 def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Cost | None]) -> list[Operator]:
     spec = window.declared[pipeline].pipeline
+    application = {o: a for a in spec.applications for o in a.operators}
     stay = {o for a in spec.applications if (pipeline, a.name) in window.unmoved for o in a.operators}
     found = []
     for operator in spec.operators:
@@ -97,7 +98,15 @@ def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Co
             Operator(
                 name=qualified(pipeline, operator.name),
                 instances=tuple(
-                    Instance(node=i.node, in_rate=i.in_rate, cpu=i.cpu, warming=i.warming, movable=operator.name not in stay)
+                    Instance(
+                        node=i.node,
+                        in_rate=i.in_rate,
+                        cpu=i.cpu,
+                        warming=i.warming,
+                        movable=operator.name not in stay,
+                        executor=_executor(pipeline, application[operator.name], i.executor),
+                        cores=float(application[operator.name].slots),
+                    )
                     for i in window.instances
                     if (i.pipeline, i.operator) == (pipeline, operator.name)
                 ),
@@ -107,6 +116,11 @@ def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Co
             )
         )
     return found
+
+
+def _executor(pipeline: str, application: Application, executor: str) -> str | None:
+    """The name of what several operators share."""
+    return f"{qualified(pipeline, application.name)}/{executor}" if len(application.operators) > 1 else None
 
 
 def age_s(window: Window, pipelines: Iterable[str]) -> float:

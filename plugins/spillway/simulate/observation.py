@@ -54,9 +54,9 @@ def _operators(
     present = np.maximum(sums(window.owner, window.up, len(live)), 1)
     in_rate = np.where(window.up, (window.processed / present)[window.owner], np.nan)
     instances = [
-        Instance(node=names[node], in_rate=rate, cpu=cpu, warming=is_warm)
-        for node, rate, cpu, is_warm in zip(
-            window.node.tolist(), _known(in_rate), window.cpu.tolist(), warm.tolist(), strict=True
+        Instance(node=names[node], in_rate=rate, cpu=cpu, warming=is_warm, cores=slots)
+        for node, rate, cpu, is_warm, slots in zip(
+            window.node.tolist(), _known(in_rate), window.cpu.tolist(), warm.tolist(), _slots(world, window), strict=True
         )
     ]
     found, first = [], 0
@@ -74,6 +74,11 @@ def _operators(
             )
         first = last
     return tuple(found)
+
+
+def _slots(world: World, window: Window) -> list[float]:
+    slots = [operator.slots for operator in world.operators]
+    return [slots[owner] for owner in window.owner.tolist()]
 
 
 def _known(values: Floats) -> list[float | None]:

@@ -12,7 +12,7 @@ from spillway.decide.qod import decide
 from spillway.model.qod import Cost, Edge, Observation, ObservationError, Previous
 from spillway.policy import Policy
 
-from tests.support.qod_worlds import pinned, world
+from tests.support.qod_worlds import pinned, sharing, world
 
 GOOD: dict[str, Any] = {
     "nodes": [{"name": "n1", "cores": 1, "cpu": 95.0}],
@@ -46,7 +46,7 @@ def test_the_example_of_the_interchange() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     for seed in range(50):
-        seen = pinned(world(seed, cost=True), seed)
+        seen = sharing(pinned(world(seed, cost=True), seed), seed)
         assert Observation.from_json(seen.to_json()) == seen
     full = replace(
         Observation.from_json(GOOD),
@@ -122,6 +122,11 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("operators.0.instances.0.in_rate", -0.5),
          "operators.union.instances[0].in_rate is -0.5, but must be a finite number of at least 0"),
         (changed("operators.0.instances.0.warming", 1), "operators.union.instances[0].warming is 1, but must be true or false"),
+        (changed("operators.0.instances.0.movable", "no"),
+         "operators.union.instances[0].movable is the text 'no', but must be true or false"),
+        (changed("operators.0.instances.0.cores", 0), "operators.union.instances[0].cores is 0, but must be more than 0"),
+        (changed("operators.0.instances", [{"node": "n1", "executor": "x"}, {"node": "n1", "executor": "x", "cores": 2}]),
+         "operators.union.instances[1] has 2 cores on n1, but its executor x has 1 on n1; an executor is in one place"),
         (changed("operators.1.priority", 1.5), "operators.bill.priority is 1.5, but must be a whole number"),
         (changed("operators.1.priority", True), "operators.bill.priority is true, but must be a whole number"),
         (changed("operators.1.min_accuracy", 1.1), "operators.bill.min_accuracy is 1.1, but must be a number from 0 to 1"),

@@ -149,6 +149,15 @@ def test_an_old_batch_is_no_sign_of_age_where_nothing_arrives():
     assert age_s(idle, ["taxi"]) == 1.0
 
 
+def test_operators_of_one_application_share_its_executors_and_their_slots():
+    front, heavy = TAXI.applications
+    wide = replace(TAXI, applications=(replace(front, slots=3), replace(heavy, slots=2)))
+    found = {o.name: o.instances for o in observation(window(wide), ["taxi"], {}, {}, Policy()).operators}
+    for name in ("taxi/union", "taxi/light"):
+        assert [(i.executor, i.cores) for i in found[name]] == [("taxi/front/0", 3.0), ("taxi/front/1", 3.0)]
+    assert [(i.executor, i.cores) for i in found["taxi/heavy"]] == [(None, 2.0)], "it shares them with nobody"
+
+
 FRONT = replace(
     TAXI,
     operators=(

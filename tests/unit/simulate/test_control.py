@@ -95,6 +95,16 @@ def test_what_cannot_be_carried_at_the_floors_is_said() -> None:
     assert max(lags(run, 0)[-12:]) < 5.0, "what stays below its floor also drains what waits"
 
 
+def test_an_instance_of_several_slots_may_use_as_many_cores() -> None:
+    """Two and a half cores' worth of rows, in one instance that has three."""
+    policy = Policy(qod_drain_horizon_s=15, batch_rows_first=200)
+    wide, narrow = (
+        play(single(2_500.0, cores=4.0, slots=slots), policy, duration_s=300.0, seed=1).cycles[-1].window.accuracy[0]
+        for slots in (3.0, 1.0)
+    )
+    assert wide == 1.0 and narrow < 0.45
+
+
 def test_steps_that_do_not_divide_a_cycle_do_not_make_it_longer() -> None:
     world = replace(single(100.0), physics=Physics(step_s=0.7))
     ends = [c.window.end_s for c in play(world, Policy(), duration_s=300.0, seed=1).cycles]

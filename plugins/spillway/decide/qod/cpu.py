@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.decide.qod.accuracy import slowest_rate, telling_rate
-from spillway.decide.qod.world import OUTSIDE, Floats, World, total
+from spillway.decide.qod.world import OUTSIDE, Floats, World, lowest, total
 
 CORE = 100.0
-"""One full core; an instance runs one task at a time and cannot use more."""
+"""One full core; what a task that runs can use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +60,21 @@ def proportional(world: World, current: Floats, floor: Floats) -> Load:
     """
     stalled = current <= 0.0
     slope = np.divide(measured(world), current, out=np.zeros_like(current), where=~stalled)
-    bet = np.divide(CORE, floor, out=np.zeros_like(floor), where=floor > 0.0)
+    core = _at_best(world)
+    bet = np.divide(core, floor, out=np.zeros_like(floor), where=floor > 0.0)
     return Load(
         fixed=np.zeros_like(current),
         own=np.where(stalled, bet, slope),
-        extra=np.where(stalled, np.where(floor > 0.0, 0.0, CORE), slope),
+        extra=np.where(stalled, np.where(floor > 0.0, 0.0, core), slope),
         read=np.zeros(len(world.edges)),
         idle=np.zeros_like(current),
     )
+
+
+def _at_best(world: World) -> Floats:
+    """By operator, a full core, or an even share of an executor that has fewer cores than instances."""
+    share = CORE * world.executor_cores / in_executors(world, np.ones(len(world.operators)))
+    return lowest(world.member_operator, share[world.member_executor], len(world.operators), CORE)
 
 
 def affine(world: World, current: Floats, demanded: Floats, floor: Floats) -> Load:
@@ -133,3 +140,21 @@ def available(world: World) -> Floats:
 def on_nodes(world: World, of_operator: Floats) -> Floats:
     """A figure per instance of every operator, summed over the instances of each node."""
     return total(world.node_of, of_operator[world.operator_of], len(world.nodes))
+
+
+def in_executors(world: World, of_operator: Floats) -> Floats:
+    """A figure per instance of every operator, summed over the instances of one executor of every kind."""
+    return total(world.member_executor, world.member_count * of_operator[world.member_operator], len(world.executor_cores))
+
+
+def capped(world: World, of_operator: Floats) -> Floats:
+    """CPU per instance of every operator, all members of an executor cut alike where that has too few cores.
+
+    >>> from spillway.decide.qod.examples import chain
+    >>> capped(chain(), np.array([40.0, 130.0])).tolist()
+    [40.0, 100.0]
+    """
+    used = in_executors(world, of_operator)
+    most = CORE * world.executor_cores
+    share = np.divide(most, used, out=np.ones_like(most), where=used > most)
+    return of_operator * lowest(world.member_operator, share[world.member_executor], len(world.operators))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from spillway.decide.qod import hold
-from spillway.decide.qod.cpu import CORE, available, on_nodes, required
+from spillway.decide.qod.cpu import CORE, available, capped, on_nodes, required
 from spillway.decide.qod.damping import Damped, damp
 from spillway.decide.qod.fill import ALIKE
 from spillway.decide.qod.paper import plan as literal_plan
@@ -172,7 +172,7 @@ def _infeasible(world: World, planned: Plan) -> Infeasible | None:
 
 
 def _expected(world: World, planned: Plan, of_operator: Floats) -> Expected:
-    used = on_nodes(world, np.minimum(required(world, planned.load, of_operator, planned.floor), CORE))
+    used = on_nodes(world, capped(world, required(world, planned.load, of_operator, planned.floor)))
     whole = CORE * world.cores
     expected = np.minimum(whole - available(world) + used, whole)  # a backlog may ask for more
     return Expected(

@@ -125,7 +125,7 @@ def plan(world: World, *, seed: int = 0) -> Plan:
         most=most,
         limit=np.array(state.limit, dtype=np.intp),
         available=offered,
-        usable=np.concatenate([offered, np.full(len(world.operators), CORE)]),
+        usable=np.concatenate([offered, CORE * world.executor_cores]),
         load=load,
         floor=floor,
         moves=tuple(moves),

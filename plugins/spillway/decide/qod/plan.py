@@ -8,17 +8,17 @@ import numpy as np
 
 from spillway.decide.qod import floors, shed
 from spillway.decide.qod.accuracy import current, demand, steady
-from spillway.decide.qod.cpu import CORE, Load, affine, available, on_nodes, proportional, required
+from spillway.decide.qod.cpu import CORE, Load, affine, available, capped, in_executors, on_nodes, proportional, required
 from spillway.decide.qod.fill import ALIKE, NOTHING, Filled
 from spillway.decide.qod.propagate import upward
 from spillway.decide.qod.uses import Uses, uses
-from spillway.decide.qod.world import Flags, Floats, Ints, World
+from spillway.decide.qod.world import Flags, Floats, Ints, World, highest
 from spillway.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Further:
-    """Instances that floors need beyond those there are, whose one core each does not suffice."""
+    """Instances that floors need beyond those there are, whose cores do not suffice."""
 
     instances: dict[int, int]
     """By operator."""
@@ -60,9 +60,9 @@ def plan(world: World, policy: Policy, before: Floats | None = None) -> Plan:
     most = shed.ceiling(world, floor)
     begun = upward(world, promise.start)
     slope = np.where(begun < floor - ALIKE, np.maximum(load.own, load.extra), load.extra)
-    one_core = (1.0 - policy.qod_headroom) * CORE
-    above = uses(world, load, slope, floor, one_core)
-    usable = np.concatenate([offered - policy.qod_headroom * CORE * world.cores, np.full(len(world.operators), one_core)])
+    share = 1.0 - policy.qod_headroom
+    above = uses(world, load, slope, floor, share)
+    usable = np.concatenate([offered - policy.qod_headroom * CORE * world.cores, share * CORE * world.executor_cores])
     left = usable - _used(world, load, floor, promise.start)  # below 0 where floors use the headroom, or a backlog is for later
     capacity = np.maximum(left, 0.0) + above.at(begun, len(left))
     filled = shed.distribute(world, above, capacity, promise.start, most, shed.pace(world, load, slope))
@@ -116,20 +116,21 @@ def keep_floors(world: World, load: Load, floor: Floats, seed: int, backlog: Bac
     Keeps are for the world as it is: what a move will release is not handed out before the instance is seen elsewhere.
     """
     at_floors = required(world, load, floor, floor)
-    needed = np.minimum(at_floors, CORE)
+    needed = capped(world, at_floors)
     rank = upward(world, world.rank.astype(float))
     offered = available(world)
     relief = floors.relieve(world, needed, offered, rank, seed=seed)
-    cramped = (at_floors > CORE + ALIKE) & ~shed.slowed(world)
+    slow = in_executors(world, shed.slowed(world).astype(float)) > 0.0
+    most = np.where(slow, np.inf, CORE * world.executor_cores)
+    cramped = in_executors(world, at_floors) > most + ALIKE
     start, limit = world.floor, np.full(len(world.query), NOTHING)
     addition: dict[int, float] = {}
     if relief.short or cramped.any():
         nodes = np.where(floors.warming(world), np.inf, offered + relief.released(len(offered)))
-        cores = np.where(shed.slowed(world), np.inf, CORE)
-        filled = _floors_by_priority(world, load, floor, nodes, cores)
+        filled = _floors_by_priority(world, load, floor, nodes, most)
         start, limit = filled.accuracy, filled.limit
         if backlog is not None and backlog.broken.any():
-            drained = np.minimum(start, _floors_by_priority(world, backlog.load, floor, nodes, cores).accuracy)
+            drained = np.minimum(start, _floors_by_priority(world, backlog.load, floor, nodes, most).accuracy)
             start = np.where(backlog.broken & (start < world.floor - ALIKE), drained, start)
         addition = floors.addition(world, needed, offered, rank, relief, seed=seed)
     return Promise(
@@ -143,16 +144,20 @@ def keep_floors(world: World, load: Load, floor: Floats, seed: int, backlog: Bac
 
 
 def _further(world: World, load: Load, at_floors: Floats, cramped: Flags, offered: Floats, addition: dict[int, float]) -> Further:
-    """Instances enough that none needs more than one core. They share the rows of those there are; each costs `idle` anew.
+    """Instances enough that no executor needs more cores than it has. They share the rows of those there are; each costs
+    `idle` anew.
 
     Where the floors of the others and the addition leave CPU unused, on whichever node, it is theirs.
     """
-    helped = np.flatnonzero(cramped & (load.idle < CORE))
+    anyway, most = in_executors(world, load.idle), CORE * world.executor_cores
+    helps = cramped & (anyway < most)
+    times = np.divide(in_executors(world, at_floors) - anyway, most - anyway, out=np.ones_like(most), where=helps)
+    times = highest(world.member_operator, np.where(helps, times, 0.0)[world.member_executor], len(world.operators))
+    helped, needed = np.flatnonzero(times > 0.0), capped(world, at_floors)
     idle, count = load.idle[helped], world.instances[helped]
-    shared = (at_floors[helped] - idle) * count
-    enough = np.ceil(shared / (CORE - idle) - ALIKE)
-    wanted = float(np.sum(shared + idle * enough - CORE * count))
-    unused = (offered - on_nodes(world, np.minimum(at_floors, CORE)))[floors.usable(world)].sum() + sum(addition.values())
+    enough = np.ceil(times[helped] * count - ALIKE)
+    wanted = float(np.sum((at_floors[helped] - idle - needed[helped]) * count + idle * enough))
+    unused = (offered - on_nodes(world, needed))[floors.usable(world)].sum() + sum(addition.values())
     return Further(
         instances=dict(zip(helped.tolist(), (enough - count).astype(int).tolist(), strict=True)),
         cpu=max(wanted - float(unused), 0.0),
@@ -162,12 +167,12 @@ def _further(world: World, load: Load, at_floors: Floats, cramped: Flags, offere
 def _used(world: World, load: Load, floor: Floats, accuracy: Floats) -> Floats:
     """By resource, at an accuracy of the queries."""
     of_instance = required(world, load, upward(world, accuracy), floor)
-    return np.concatenate([on_nodes(world, of_instance), of_instance])
+    return np.concatenate([on_nodes(world, of_instance), in_executors(world, of_instance)])
 
 
 def _floors_by_priority(world: World, load: Load, floor: Floats, nodes: Floats, cores: Floats) -> Filled:
     """Floors that do not all fit are honoured from the highest priority down."""
     rows: Uses = uses(world, load, load.own, floor)
-    capacity = np.concatenate([nodes - on_nodes(world, load.fixed), cores - load.fixed])
+    capacity = np.concatenate([nodes - on_nodes(world, load.fixed), cores - in_executors(world, load.fixed)])
     zero = np.zeros(len(world.query))
     return shed.distribute(world, rows, capacity, zero, world.floor, shed.pace(world, load, load.own))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from spillway.decide.qod.cpu import CORE, on_nodes, required
+from spillway.decide.qod.cpu import CORE, in_executors, on_nodes, required
 from spillway.decide.qod.damping import Damped
 from spillway.decide.qod.fill import ALIKE, NOTHING
 from spillway.decide.qod.floors import Moved, warming
@@ -48,7 +48,7 @@ class Words:
         self.world, self.plan, self.policy = world, plan, policy
         everything = required(world, plan.load, np.ones(len(world.operators)), plan.floor)
         self.wanted = on_nodes(world, everything).tolist()
-        self.one_core = everything.tolist()
+        self.in_executor = in_executors(world, everything).tolist()
         node, operator, count = placed(world)
         self.heaviest = _last(node, operator, count * everything[operator], len(world.nodes)).tolist()
         row, pair = matches(operator, world.pair_operator, len(world.operators))
@@ -111,10 +111,7 @@ class Words:
             return Reason.CPU_BOUND, ""
         below = query in self.below  # floors may use the headroom
         if resource >= len(world.nodes):
-            operator = resource - len(world.nodes)
-            name, need = world.operators[operator].name, cores(self.one_core[operator])
-            has = "has one core" if below or self.usable[resource] >= CORE else f"may use {cores(self.usable[resource])}"
-            return Reason.CORE_BOUND, f": an instance of {name} would need {need} and {has}"
+            return Reason.CORE_BOUND, self._executor(resource, below)
         heavy = self.heaviest[resource]
         has = self.offered[resource] if below else max(self.usable[resource], 0.0)
         why = (
@@ -128,6 +125,17 @@ class Words:
                 f"of priority {world.priority[first]}"
             )
         return Reason.CPU_BOUND, why
+
+    def _executor(self, resource: int, below: bool) -> str:
+        world, executor = self.world, resource - len(self.world.nodes)
+        members = world.member_operator[world.member_executor == executor].tolist()
+        names = " and ".join(world.operators[k].name for k in members)
+        who = f"an instance of {names}" if len(members) == 1 else f"an executor of {names}"
+        of_it = float(world.executor_cores[executor])
+        has = "has one core" if of_it == 1.0 else f"has {of_it:g} cores"
+        if not below and self.usable[resource] < CORE * of_it:
+            has = f"may use {cores(self.usable[resource])}"
+        return f": {who} would need {cores(self.in_executor[executor])} and {has}"
 
     def _warming_node(self, query: int) -> str:
         world = self.world

@@ -43,6 +43,13 @@ class World:
     """Number of instances, by operator."""
     first_instance: Ints
 
+    executor_cores: Floats
+    """By kind of executor: those that have the same operators and cores are one kind."""
+    member_executor: Ints
+    member_operator: Ints
+    member_count: Ints
+    """Which operators are in which kind of executor, and how many instances of each; ordered by executor."""
+
     producer: Ints
     """By edge; OUTSIDE for an external topic."""
     consumer: Ints
@@ -78,6 +85,7 @@ def columns(
     is_query[producer[producer != OUTSIDE]] = False
     query = np.flatnonzero(is_query)
     pair_operator, pair_query = _pairs(query, producer, consumer, inner, steps, len(operators))
+    kinds, member = _executors(operators)
     promises = [operators[k] for k in query.tolist()]
     priority = tuple(DEFAULT_PRIORITY if o.priority is None else o.priority for o in promises)
     rank = {value: k for k, value in enumerate(sorted(set(priority)))}
@@ -96,6 +104,10 @@ def columns(
         movable=np.array([i.movable for i in every], dtype=bool),
         instances=instances,
         first_instance=np.cumsum(instances) - instances,
+        executor_cores=kinds,
+        member_executor=member[0],
+        member_operator=member[1],
+        member_count=member[2],
         producer=producer,
         consumer=consumer,
         out_rate=_floats([e.out_rate for e in edges]),
@@ -109,6 +121,24 @@ def columns(
         pair_operator=pair_operator,
         pair_query=pair_query,
     )
+
+
+def _executors(operators: tuple[Operator, ...]) -> tuple[Floats, Ints]:
+    """Cores of every kind of executor; and executor, operator and number of instances of every member of one."""
+    many = np.arange(len(operators))
+    if all(i.executor is None and i.cores == 1.0 for o in operators for i in o.instances):
+        return np.ones(len(operators)), np.array([many, many, np.ones_like(many)])
+    found: dict[str | tuple[int, float], tuple[float, dict[int, int]]] = {}
+    for k, operator in enumerate(operators):
+        for i in operator.instances:
+            if i.executor is None:
+                found.setdefault((k, i.cores), (i.cores, {k: 1}))
+            else:
+                members = found.setdefault(i.executor, (i.cores, {}))[1]
+                members[k] = members.get(k, 0) + 1
+    kinds = dict.fromkeys((cores, tuple(members.items())) for cores, members in found.values())
+    rows = [(x, k, count) for x, (_, members) in enumerate(kinds) for k, count in members]
+    return _floats([cores for cores, _ in kinds]), np.array(rows, dtype=np.intp).reshape(-1, 3).T
 
 
 def _floats(values: list[float] | list[float | None]) -> Floats:
