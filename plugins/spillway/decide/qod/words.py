@@ -48,7 +48,9 @@ class Words:
         self.world, self.plan, self.policy = world, plan, policy
         everything = required(world, plan.load, np.ones(len(world.operators)), plan.floor)
         self.wanted = on_nodes(world, everything).tolist()
-        self.in_executor = in_executors(world, everything).tolist()
+        self.in_executor, self.executor_cores = in_executors(world, everything).tolist(), world.executor_cores.tolist()
+        self.members = world.member_operator.tolist()
+        self.first_member = np.searchsorted(world.member_executor, np.arange(len(world.executor_cores) + 1)).tolist()
         node, operator, count = placed(world)
         self.heaviest = _last(node, operator, count * everything[operator], len(world.nodes)).tolist()
         row, pair = matches(operator, world.pair_operator, len(world.operators))
@@ -128,10 +130,10 @@ class Words:
 
     def _executor(self, resource: int, below: bool) -> str:
         world, executor = self.world, resource - len(self.world.nodes)
-        members = world.member_operator[world.member_executor == executor].tolist()
+        members = self.members[self.first_member[executor] : self.first_member[executor + 1]]
         names = " and ".join(world.operators[k].name for k in members)
         who = f"an instance of {names}" if len(members) == 1 else f"an executor of {names}"
-        of_it = float(world.executor_cores[executor])
+        of_it = self.executor_cores[executor]
         has = "has one core" if of_it == 1.0 else f"has {of_it:g} cores"
         if not below and self.usable[resource] < CORE * of_it:
             has = f"may use {cores(self.usable[resource])}"
