@@ -17,8 +17,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from spillway.demo.hand import EDGE, KEEP, Hand
 from spillway.demo.lineage import compare, edges_before, good_events
-from spillway.demo.topics import Ends, Topics
+from spillway.demo.topics import Ends, Topics, await_letters
 from spillway.demo.verdict import HandKeep, Measured, QueryFlow, Row, verdict
 from spillway.embedded import EmbeddedError, Stack
 from spillway.embedded.__main__ import ALL, Follow
@@ -36,12 +37,9 @@ from spillway.store.status import EdgeStatus, PipelineStatus, status
 from spillway.topology import check_files
 
 ROOT = Path(__file__).resolve().parents[3]
-PIPELINE, EDGE, KEEP = "taxi", "union:heavy", 0.4
-RUSH_AT_S, RUSH_ENDS_S = 35.0, 85.0
-START_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S = 150.0, 150.0, 150.0
+PIPELINE = "taxi"
+START_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 150.0, 150.0, 60.0
 WARM_RATE, WARM_BATCHES = 40.0, 4
-ENOUGH_ROWS = 5_000
-"""The keep stays until so many rows have met it: on a slow machine the rush is still waiting when it is over at the sources."""
 SHOW_EVERY_S = 5.0
 
 
@@ -166,6 +164,11 @@ def _course(stack: Stack, console: Console) -> bool:
     console.rule("drain")
     ends = topics.ends(sources)
     _drain(console, pipeline, topics, began, hand)
+    await_letters(
+        lambda: sum(r["rows_bad"] for r in _edges(pipeline, since)),
+        lambda: sum(len(topics.keys(topic, start[topic])) for topic in dead),
+        LETTERS_LIMIT_S,
+    )
     measured = _measure(
         pipeline, topics, watch, asked=asked, since=since, start=start, ends=ends, decision=decision, outputs=outputs, dead=dead
     )
@@ -173,38 +176,6 @@ def _course(stack: Stack, console: Console) -> bool:
         pipelines.set_desired(connection, pipeline.name, "stopped", "demo")
     _wait(console, pipeline, lambda s: s.settled, 60.0, "the applications did not stop")
     return _print_verdict(console, measured)
-
-
-@dataclass(slots=True)
-class Hand:
-    """The person who sets the keep in the rush, and takes it back."""
-
-    console: Console
-    pipeline: str
-    decision: int | None = None
-    released: bool = False
-
-    def turn(self, elapsed: float) -> None:
-        if self.decision is None and elapsed >= RUSH_AT_S:
-            self.decision = self._set(KEEP, 600.0, "rush hour, by hand")
-            self.console.print(f"           keep {KEEP:g} on {EDGE}, by hand (decision {self.decision}): from the next batch on")
-        elif not self.released and elapsed >= RUSH_ENDS_S and self._rows_under_it() >= ENOUGH_ROWS:
-            self.release()
-
-    def release(self) -> None:
-        if not self.released:
-            self._set(1.0, None, "rush hour is over")
-            self.released = True
-            self.console.print(f"           keep 1 on {EDGE}, by hand")
-
-    def _set(self, keep: float, ttl_s: float | None, reason: str) -> int:
-        with session("control") as connection:
-            return settings.set_keep(connection, self.pipeline, EDGE, keep, ttl_s=ttl_s, by="demo", reason=reason).decision_id
-
-    def _rows_under_it(self) -> int:
-        with session("read") as connection:
-            under = rows(connection, "demo_decision", pipeline=self.pipeline, edge=EDGE, decision_id=self.decision)
-        return sum(b["rows_read"] for b in under if b["with_it"])
 
 
 def _apply(console: Console) -> Pipeline:
@@ -284,6 +255,11 @@ def _keep(edge: EdgeStatus) -> str:
     return f"{edge.keep:.2f}" if abs(edge.keep - edge.keep_set) < 1e-9 else f"{edge.keep:.2f}→{edge.keep_set:.2f}"
 
 
+def _edges(pipeline: Pipeline, since: datetime) -> list[dict[str, Any]]:
+    with session("read") as connection:
+        return rows(connection, "demo_edges", pipeline=pipeline.name, since=since)
+
+
 def _read_to(pipeline: Pipeline) -> dict[str, dict[int, int]]:
     with session("read") as connection:
         found: dict[str, dict[int, int]] = {}
@@ -330,7 +306,7 @@ def _warm_up(console: Console, pipeline: Pipeline, scenario: Scenario, bootstrap
 
 
 def _drain(console: Console, pipeline: Pipeline, topics: Topics, began: float, hand: Hand | None = None) -> None:
-    """Until everything written is read, or the time for it is over; then a moment for the dead letters of the last batch."""
+    """Until everything written is read, or the time for it is over."""
     deadline, shown = time.monotonic() + DRAIN_LIMIT_S, time.monotonic()
     while any(_lags(pipeline, topics).values()) and time.monotonic() < deadline:
         if time.monotonic() - shown >= SHOW_EVERY_S:
@@ -341,7 +317,6 @@ def _drain(console: Console, pipeline: Pipeline, topics: Topics, began: float, h
         time.sleep(1.0)
     if hand is not None:
         hand.release()
-    time.sleep(3.0)
 
 
 def _measure(
@@ -359,8 +334,8 @@ def _measure(
 ) -> Measured:
     report = watch.report
     assert report is not None
+    edges = {r["edge"]: r for r in _edges(pipeline, since)}
     with session("read") as connection:
-        edges = {r["edge"]: r for r in rows(connection, "demo_edges", pipeline=pipeline.name, since=since)}
         batches = rows(connection, "demo_batches", pipeline=pipeline.name, since=since)
         under = rows(connection, "demo_decision", pipeline=pipeline.name, edge=EDGE, decision_id=decision)
         actions = tuple(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, sqrt
 
 from spillway.demo.lineage import Compared
 
@@ -43,18 +42,6 @@ class HandKeep:
     batches_until: int | None
     """Batches that began after the setting before one had it; None when none ever did."""
 
-    @property
-    def tolerance(self) -> float:
-        """How far a fair shedder may be off: of few rows the kept share scatters by itself.
-
-        >>> HandKeep(edge="a:b", keep=0.4, rows_read=100_000, rows_kept=0, batches_until=1).tolerance
-        0.01
-        >>> round(HandKeep(edge="a:b", keep=0.4, rows_read=432, rows_kept=0, batches_until=1).tolerance, 3)
-        0.094
-        """
-        by_chance = DEVIATIONS * sqrt(self.keep * (1.0 - self.keep) / self.rows_read) if self.rows_read else inf
-        return max(SHARE_TOLERANCE, by_chance)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
@@ -78,7 +65,7 @@ class Measured:
 
 
 MEMORY_LIMIT_MB = 8 * 1024
-SHARE_TOLERANCE, DEVIATIONS = 0.01, 4.0
+SHARE_TOLERANCE = 0.01
 BATCHES_ALLOWED = 2
 
 
@@ -116,8 +103,8 @@ def verdict(m: Measured) -> list[Row]:
         Row(
             what=f"keep {hand.keep:g} set by hand on {hand.edge}",
             measured=f"{share:.4f} of {hand.rows_read:,} rows",
-            promised=f"{hand.keep:g} ± {hand.tolerance:.2g}",
-            good=abs(share - hand.keep) <= hand.tolerance,
+            promised=f"{hand.keep:g} ± {SHARE_TOLERANCE:g}",
+            good=abs(share - hand.keep) <= SHARE_TOLERANCE,
         ),
         Row(
             what="… in force from",

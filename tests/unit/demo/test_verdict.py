@@ -12,7 +12,7 @@ from spillway.demo.verdict import HandKeep, Measured, QueryFlow, verdict
 ALL_THERE = Compared(written=1000, lost=0, doubled=0, strange=0)
 LIGHT = QueryFlow(floor=0.8, priority=5, arrived=1000, output=ALL_THERE)
 HEAVY = QueryFlow(floor=0.3, priority=1, arrived=1000, output=replace(ALL_THERE, written=500))
-HAND = HandKeep(edge="a:b", keep=0.4, rows_read=100_000, rows_kept=40_500, batches_until=1)
+HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
 GOOD = Measured(
     asked=1010,
     delivered=1010,
@@ -55,8 +55,7 @@ def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
         ({"queries": light(lost=-1)}, LOST),
         ({"queries": light(doubled=1)}, LOST),
         ({"queries": light(strange=1)}, LOST),
-        ({"hand": replace(HAND, rows_kept=41_500)}, "keep 0.4 set by hand on a:b"),
-        ({"hand": replace(HAND, rows_read=432, rows_kept=220)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, batches_until=3)}, "… in force from"),
         ({"hand": replace(HAND, batches_until=None)}, "… in force from"),
@@ -72,8 +71,3 @@ def test_a_good_run_is_good_and_the_important_query_comes_first() -> None:
 def test_a_broken_promise_shows(change: dict[str, Any], row: str) -> None:
     bad = [r.what for r in verdict(replace(GOOD, **change)) if not r.good]
     assert row in bad
-
-
-def test_what_few_rows_do_by_chance_is_not_held_against_the_shedder() -> None:
-    few = replace(GOOD, hand=replace(HAND, rows_read=432, rows_kept=179))
-    assert all(r.good for r in verdict(few))
