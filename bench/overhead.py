@@ -45,8 +45,7 @@ GOAL_THROUGHPUT, GOAL_SINK_CPU = 0.97, 1.3
 SINK_SIZES = {5_000: 100_000, 50_000: 400_000, 250_000: 1_000_000}
 """Rows a batch → rows a run."""
 WORDS_BATCH, BLOCK, BASES = 500_000, 6, ("plain", "same_reader")
-"""A full batch takes about as long as the shipped pipeline's target of 4 s; pairs between two new beginnings; what Spillway
-is compared with."""
+"""A full batch takes about two seconds; pairs between two new beginnings; what Spillway is compared with."""
 PARTITIONS = 4
 PRODUCER = {"linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
 
@@ -386,9 +385,10 @@ def main() -> int:
             cluster.spark.stop()
     goals = {}
     if "word_count" in result and not args.itself:
-        goals["throughput_at_least_0.97"] = (
-            result["word_count"]["against"]["plain"]["throughput_ratio"]["median"] >= GOAL_THROUGHPUT
-        )
+        goals["throughput_at_least_0.97"] = {
+            base: found["throughput_ratio"]["median"] >= GOAL_THROUGHPUT
+            for base, found in result["word_count"]["against"].items()
+        }
     if "exactly_once" in result:
         goals["sink_cpu_at_most_1.3"] = {s: r["cpu_ratio"]["median"] <= GOAL_SINK_CPU for s, r in result["exactly_once"].items()}
     finish("overhead", {**result, "goals": goals})

@@ -1,8 +1,9 @@
 """The taxi pipeline through a rush at twice what its heavy query can carry, with the controller and without it, in one run.
 
 All embedded services and Airflow run, as in `make demo`. First the heavy query is saturated for a moment, and the scenario is
-scaled to twice what it carried. Then it is played in mode `apply`, where the DAG spillway_qod decides every cycle, and once more
-in mode `off`, to the end of the rush: that run leaves a backlog behind, so it comes second.
+scaled to twice what it carried. Then it is played with the DAG spillway_qod deciding every cycle (mode `advise` for the first
+cycle, which still sees what was before, `apply` from then on), and once more in mode `off`, to the end of the rush: that one
+leaves a backlog behind, so it comes second.
 
     make bench NAME=rush_hour
     make bench NAME=rush_hour ARGS="--overload 2.5 --set cpu_model=affine"
@@ -53,12 +54,12 @@ class Played:
     """Whether the injector kept the rate."""
 
 
-def play(line: Line, scenario: Scenario, mode: str, until_s: float) -> Played:
+def play(line: Line, scenario: Scenario, until_s: float, *, control_from_s: float = inf) -> Played:
     """To its end or to that moment. It is not told to stop, because a player that is does not say what it gave up."""
-    line.mode(mode)
+    line.mode("off" if control_from_s == inf else "advise")
     since = line.now()
     playing = line.play(replace(scenario, duration_s=min(until_s, scenario.duration_s)))
-    _watch(line, playing)
+    _watch(line, playing, control_from_s)
     report = playing.ended()
     for problem in report.problems:
         say(problem)
@@ -75,9 +76,10 @@ def held(report: Report) -> bool:
     return not report.problems and not any(t.given_up for t in report.topics)
 
 
-def _watch(line: Line, playing: Playing) -> None:
+def _watch(line: Line, playing: Playing, control_from_s: float) -> None:
     while playing.thread.is_alive():
         playing.thread.join(5.0)
+        line.hand_over(playing, control_from_s)
         say(f"{playing.elapsed_s:4.0f} s, in {playing.rate:>6,.0f}/s   {line.look()}")
 
 
@@ -223,11 +225,13 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, within: Rush
         if args.models:
             change_policy(cpu_model=model)
         say(f"rush of {args.overload * capacity:,.0f} events a second, with control, {model}; Airflow's spillway_qod decides")
-        runs[f"{WITH}, {model}" if args.models else WITH] = played = play(line, scenario, "apply", scenario.duration_s)
+        runs[f"{WITH}, {model}" if args.models else WITH] = played = play(
+            line, scenario, scenario.duration_s, control_from_s=policy.qod_cycle_s
+        )
         models[model] = under_control(played, line.pipeline, within, policy.qod_cycle_s)
     say("the same without control, to the end of the rush")
     calm_down(line)
-    runs[WITHOUT] = last = play(line, scenario, "off", within.ends_s)
+    runs[WITHOUT] = last = play(line, scenario, within.ends_s)
     others = strangers.cpu_pct()
     figure(args.figure, line.pipeline, runs, within, args.overload)
     more = {"models": {name: compared(m) for name, m in models.items()}, "less_shed": less_shed(models)} if args.models else {}

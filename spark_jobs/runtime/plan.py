@@ -47,8 +47,8 @@ def resolve(reference: str) -> Callable[..., DataFrame]:
         ) from error
 
 
-def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
-    options = {
+def reader_options(edge: Edge, source: Input) -> dict[str, str]:
+    return {
         **{f"kafka.{key}": value for key, value in READER.items()},
         "subscribe": edge.topic,
         "startingOffsets": edge.starting,
@@ -58,7 +58,10 @@ def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
         **dict(source.options),
         "kafka.bootstrap.servers": source.bootstrap,
     }
-    return spark.readStream.format("kafka").options(**options).load()
+
+
+def read_edge(spark: SparkSession, edge: Edge, source: Input) -> DataFrame:
+    return spark.readStream.format("kafka").options(**reader_options(edge, source)).load()
 
 
 def parse_schema(operator: Operator, lineage_in_value: bool, weight_in_value: bool = False) -> StructType:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from spillway.demo.course import Batch, Set, capacity, peak
+from spillway.demo.hand import EDGE, Hand
 from spillway.demo.lineage import edges_before
-from spillway.demo.topics import Topics
+from spillway.demo.topics import Ends, Topics, await_letters
 from spillway.inject.player import PlayOptions, play
 from spillway.inject.profiles import Constant, Profile, Ramp
 from spillway.inject.report import Report, Second
@@ -25,7 +26,7 @@ from spillway.store.status import EdgeStatus, PipelineStatus, status
 from spillway.topology import check_files
 
 ROOT = Path(__file__).resolve().parents[3]
-START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S = 150.0, 60.0, 150.0, 150.0
+START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 150.0, 60.0
 WARM_RATE, WARM_BATCHES, WARM_GARBAGE = 40.0, 4, 0.02
 """Garbage as well: what collects the dead letters also starts cold."""
 FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 2.5), 45.0, 2
@@ -44,6 +45,8 @@ class Playing:
     scenario: Scenario
     began: float
     """Unix time at which it began: known to a tenth of a second once a few seconds were played."""
+    in_control: bool = False
+    """Whether what is decided is applied."""
     rate: float = 0.0
     """Events in the last whole second."""
     ended_at: float | None = None
@@ -111,6 +114,12 @@ class Line:
         with session("control") as connection:
             pipelines.set_mode(connection, self.pipeline.name, mode, self._actor)
 
+    def hand_over(self, playing: Playing, after_s: float) -> None:
+        """To the controller, once a whole cycle of what is played lies behind it: the flood before is not its business."""
+        if not playing.in_control and playing.elapsed_s >= after_s:
+            self.mode("apply")
+            playing.in_control = True
+
     def clear(self) -> None:
         """Back to keeping everything."""
         with session("control") as connection:
@@ -173,36 +182,43 @@ class Line:
             playing.end()
         raise LineFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway events`.")
 
-    def saturate(self, scenario: Scenario, operator: str) -> float:
-        """Rows per second the operator manages at keep 1: more than it can carry for a while, and then what is left of it."""
+    def saturate(self, scenario: Scenario, operator: str, hand: Hand | None = None) -> float:
+        """Rows per second the operator manages at keep 1: more than it can carry for a while, and then what is left of it, with a
+        keep by hand if there is one."""
         flood = replace(
             scenario,
             name="flood",
-            duration_s=FLOOD_LIMIT_S,
+            duration_s=2 * FLOOD_LIMIT_S,
             pipelines=(),
             topics=tuple(replace(t, rate=_flood(peak(t, scenario.duration_s)), garbage=0.0) for t in scenario.topics),
         )
-        since = self.now()
+        since, deadline = self.now(), time.monotonic() + FLOOD_LIMIT_S
         playing = self.play(flood)
         found: float | None = None
         try:
-            while found is None and playing.thread.is_alive():
+            while found is None and playing.thread.is_alive() and time.monotonic() < deadline:
                 playing.thread.join(1.0)
                 own = [b for b in self.course(since, playing) if b.consumer == operator]
                 found = capacity(own, self.pipeline.batch_target_s, least=FLOOD_BATCHES)
+            if found is None:
+                raise LineFailed(
+                    f"{FLOOD_LIMIT_S:.0f} s were too short to tell how much {operator} can carry: see `spillway events`."
+                )
+            self._say(f"{operator} carries {found:,.0f} events a second")
+            if hand is not None:
+                hand.take()
+                while playing.thread.is_alive() and not hand.enough(self.lags()[EDGE]):
+                    playing.thread.join(1.0)
         finally:
             playing.end()
-        if found is None:
-            raise LineFailed(
-                f"{FLOOD_LIMIT_S:.0f} s were too short to tell how much {operator} can carry: see `spillway events`."
-            )
-        self._say(f"{operator} carries {found:,.0f} events a second")
         if not self.drain():
             raise LineFailed(f"{DRAIN_LIMIT_S:.0f} s after a flood of {operator} its rows still waited: see `spillway events`.")
+        if hand is not None:
+            hand.release()
         return found
 
     def drain(self, limit_s: float = DRAIN_LIMIT_S) -> bool:
-        """Until everything written is read, or the time for it is over; then a moment for the dead letters of the last batch."""
+        """Until everything written is read, or the time for it is over."""
         deadline, shown = time.monotonic() + limit_s, time.monotonic()
         while left := any(self.lags().values()):
             if time.monotonic() > deadline:
@@ -211,8 +227,16 @@ class Line:
                 shown = time.monotonic()
                 self._say(self.look())
             time.sleep(1.0)
-        time.sleep(3.0)
         return not left
+
+    def await_letters(self, since: datetime, start: Ends) -> bool:
+        """Until there is a dead letter beyond `start` for every row found bad since then, or the time for it is over."""
+        dead = [self.pipeline.dead_letter_topic(o.name) for o in self.pipeline.operators]
+        return await_letters(
+            lambda: sum(r["rows_bad"] for r in self.rows("demo_edges", since=since)),
+            lambda: sum(len(self.topics.keys(topic, start[topic])) for topic in dead),
+            LETTERS_LIMIT_S,
+        )
 
     # -- looking
 

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from spillway.demo.control import controlled
 from spillway.demo.course import rush, scaled
+from spillway.demo.hand import Hand
 from spillway.demo.line import SHOW_EVERY_S, Line, LineFailed, Playing
 from spillway.demo.lineage import compare, edges_before, good_events
 from spillway.demo.topics import Ends
@@ -129,14 +130,16 @@ def _course(stack: Stack, console: Console) -> bool:
     line = Line(ROOT / "pipelines" / f"{PIPELINE}.yaml", stack.env["SPILLWAY_KAFKA"], say, "demo")
     scenario = load_scenario(ROOT / "scenarios" / "rush_hour.yaml")
     say("Airflow's DAG spillway_streams starts what is declared …")
+    before = line.topics.ends(_all_topics(line))
     asked = line.start("off")
     line.warm_up(scenario)
-    capacity = line.saturate(scenario, HEAVY)
+    hand = Hand(say, PIPELINE)
+    capacity = line.saturate(scenario, HEAVY, hand)
+    line.await_letters(asked, before)
     scenario = scaled(scenario, OVERLOAD * capacity / rush(scenario).peak)
     begun = Begun(asked=asked, since=line.now(), start=line.topics.ends(_all_topics(line)), capacity=capacity)
 
     console.rule(f"rush hour: {OVERLOAD:g} times what the heavy query carries, with Airflow's DAG spillway_qod in control")
-    line.mode("apply")
     memory = Memory(stack)
     threading.Thread(target=memory.run, daemon=True).start()
     try:
@@ -147,7 +150,8 @@ def _course(stack: Stack, console: Console) -> bool:
     console.rule("drain")
     ends = line.topics.ends([e.topic for e in line.pipeline.edges if e.producer is None])
     line.drain()
-    measured = _measure(line, playing, begun, ends, memory.peak_mb)
+    line.await_letters(begun.since, begun.start)
+    measured = _measure(line, playing, begun, ends, memory.peak_mb, hand)
     line.stop()
     return _print_verdict(console, measured)
 
@@ -164,11 +168,14 @@ def _outputs(line: Line) -> dict[str, str]:
 
 
 def _watch(line: Line, scenario: Scenario, say: Callable[[str], None]) -> Playing:
+    line.mode("advise")
+    cycle_s = Policy.load().qod_cycle_s
     playing = line.play(scenario)
     known: set[int] = set()
     since = line.now()
     while playing.thread.is_alive():
         playing.thread.join(SHOW_EVERY_S)
+        line.hand_over(playing, cycle_s)
         for made in line.settings(since, playing):
             if made.decision not in known:
                 known.add(made.decision)
@@ -178,7 +185,7 @@ def _watch(line: Line, scenario: Scenario, say: Callable[[str], None]) -> Playin
     return playing
 
 
-def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: float) -> Measured:
+def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: float, hand: Hand) -> Measured:
     report, spec = playing.ended(), line.pipeline
     edges = {r["edge"]: r for r in line.rows("demo_edges", since=begun.since)}
     batches = line.rows("demo_batches", since=begun.since)
@@ -216,6 +223,7 @@ def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: 
         lag=line.lags(),
         peak_lag={name: r["peak_lag"] for name, r in edges.items()},
         queries=flows,
+        hand=hand.kept(),
         control=controlled(
             spec,
             playing.scenario,

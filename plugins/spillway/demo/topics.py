@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 Ends = dict[str, dict[int, int]]
+
+
+def await_letters(found: Callable[[], int], letters: Callable[[], int], limit_s: float, pause_s: float = 1.0) -> bool:
+    """Dead letters are collected behind the batches: waits until there are as many as rows were found bad, or time is over."""
+    deadline = time.monotonic() + limit_s
+    while letters() < found():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause_s)
+    return True
 
 
 class Topics:

@@ -36,6 +36,16 @@ class QueryFlow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandKeep:
+    edge: str
+    keep: float
+    rows_read: int
+    rows_kept: int
+    batches_until: int | None
+    """Batches that began after the setting before one had it; None when none ever did."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     asked: int
     delivered: int
@@ -50,6 +60,7 @@ class Measured:
     """Rows behind at the end, by edge."""
     peak_lag: Mapping[str, int]
     queries: Mapping[str, QueryFlow]
+    hand: HandKeep
     control: Controlled
     played_s: float
     decisions: int
@@ -95,8 +106,22 @@ def verdict(m: Measured) -> list[Row]:
                 good=query.output.lost == query.output.doubled == query.output.strange == 0,
             )
         )
+    hand = m.hand
+    share = hand.rows_kept / hand.rows_read if hand.rows_read else float("nan")
     rows += _control(m)
     rows += [
+        Row(
+            what=f"keep {hand.keep:g} set by hand on {hand.edge}",
+            measured=f"{share:.4f} of {hand.rows_read:,} rows",
+            promised=f"{hand.keep:g} ± {SHARE_TOLERANCE:g}",
+            good=abs(share - hand.keep) <= SHARE_TOLERANCE,
+        ),
+        Row(
+            what="… in force from",
+            measured="never" if hand.batches_until is None else f"batch {hand.batches_until} after it was set",
+            promised=f"batch {BATCHES_ALLOWED} at the latest",
+            good=hand.batches_until is not None and hand.batches_until <= BATCHES_ALLOWED,
+        ),
         Row(
             what="lag at the end",
             measured=", ".join(f"{e} {n:,}" for e, n in sorted(m.lag.items())),

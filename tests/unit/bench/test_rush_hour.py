@@ -74,10 +74,10 @@ def test_a_rush_is_played_to_its_end_and_not_stopped(bench: Any, until_s: float,
     report: Any = SimpleNamespace(problems=(), topics=[])
     line = SimpleNamespace(
         mode=lambda _: None, now=lambda: None, play=play, look=lambda: "", course=lambda *_: [], settings=lambda *_: [],
-        rows=lambda *_, **__: [],
+        rows=lambda *_, **__: [], hand_over=lambda *_: None,
     )  # fmt: skip
     scenario = load(BENCH.parent / "scenarios" / "rush_hour.yaml")
-    played = bench("rush_hour").play(line, scenario, "apply", until_s)
+    played = bench("rush_hour").play(line, scenario, until_s, control_from_s=15.0)
     assert asked[0].scenario.duration_s == played_s and not asked[0].stop.is_set()
     assert played.held and played.scenario is scenario
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,23 @@ def test_a_flood_that_does_not_drain_is_not_taken_into_the_rush() -> None:
     assert Flooded(drains=True).saturate(scenario, "heavy") == 600.0
     with pytest.raises(LineFailed, match="150 s after a flood of heavy its rows still waited"):
         Flooded(drains=False).saturate(scenario, "heavy")
+
+
+class Looked(Flooded):
+    def __init__(self) -> None:
+        super().__init__(drains=True)
+        self.modes: list[str] = []
+
+    def mode(self, mode: str) -> None:
+        self.modes.append(mode)
+
+
+def test_the_controller_takes_over_once_and_not_before_it_has_seen_a_whole_cycle() -> None:
+    line = Looked()
+    playing = Playing(scenario=load(ROOT / "scenarios" / "rush_hour.yaml"), began=time.time() - 10.0)
+    line.hand_over(playing, 15.0)
+    assert line.modes == []
+    playing.began -= 6.0
+    line.hand_over(playing, 15.0)
+    line.hand_over(playing, 15.0)
+    assert line.modes == ["apply"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from spillway.demo.control import Controlled
 from spillway.demo.lineage import Compared
-from spillway.demo.verdict import Measured, QueryFlow, verdict
+from spillway.demo.verdict import HandKeep, Measured, QueryFlow, verdict
 
 ALL_THERE = Compared(written=1000, lost=0, doubled=0, strange=0)
 LIGHT = QueryFlow(floor=0.8, priority=5, arrived=1000, output=ALL_THERE)
@@ -31,6 +31,7 @@ CONTROL = Controlled(
     shed_expected=40_000.0,
     batches_until=1,
 )
+HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
 GOOD = Measured(
     asked=1010,
     delivered=1010,
@@ -42,6 +43,7 @@ GOOD = Measured(
     lag={"a:b": 0},
     peak_lag={"a:b": 700},
     queries={"light": LIGHT, "heavy": HEAVY},
+    hand=HAND,
     control=CONTROL,
     played_s=180.0,
     decisions=12,
@@ -101,6 +103,10 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
         ({"control": replace(CONTROL, shed_read=0, shed_kept=0, shed_expected=0.0)}, "rows kept where rows were shed"),
         ({"control": replace(CONTROL, batches_until=3)}, "a new keep is in force from"),
         ({"control": replace(CONTROL, batches_until=None)}, "a new keep is in force from"),
+        ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, batches_until=3)}, "… in force from"),
+        ({"hand": replace(HAND, batches_until=None)}, "… in force from"),
         ({"lag": {"a:b": 1}}, "lag at the end"),
         ({"lag": {}}, "lag at the end"),
         ({"missing_batches": 1}, "metrics"),
