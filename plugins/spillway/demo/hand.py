@@ -9,8 +9,8 @@ from spillway.demo.verdict import HandKeep
 from spillway.store import session, settings
 from spillway.store.queries import rows
 
-EDGE, KEEP = "union:heavy", 0.4
-ENOUGH_ROWS = 40_000
+EDGE, KEEP = "union:heavy", 0.3
+ENOUGH_ROWS = 34_000
 """The keep stays until so many rows have met it. Of fewer, what a fair shedder keeps is now and then off by a hundredth (four
 standard deviations here)."""
 

@@ -57,7 +57,7 @@ def test_a_rush_that_was_not_played_shows(bench: Any, problems: list[str], given
     assert bench("rush_hour").held(report) is held
 
 
-@pytest.mark.parametrize(("until_s", "played_s"), [(180.0, 180.0), (100.0, 100.0)])
+@pytest.mark.parametrize(("until_s", "played_s"), [(170.0, 170.0), (90.0, 90.0)])
 def test_a_rush_is_played_to_its_end_and_not_stopped(bench: Any, until_s: float, played_s: float) -> None:
     """A player that was told to stop keeps quiet about the events it gave up."""
     from spillway.demo.line import Playing
@@ -94,18 +94,18 @@ def test_without_control_both_measures_of_what_is_behind_are_judged_alike(bench:
 
     def run(lags: list[int]) -> dict[str, Any]:
         batches = [
-            course.Batch(edge="union:heavy", consumer="heavy", began_s=25.0 + 4.0 * n, ended_s=29.0 + 4.0 * n, read=2400,
-                         kept=2400, keep=1.0, decision=None, lag=lag)
+            course.Batch(edge="union:heavy", consumer="heavy", began_s=25.0 + 4.0 * n, ended_s=29.0 + 4.0 * n, read=1200,
+                         kept=1200, keep=1.0, decision=None, lag=lag)
             for n, lag in enumerate(lags)
         ]  # fmt: skip
         played = rush_hour.Played(scenario=scenario, batches=batches, settings=[], decisions=[], held=True)
         found: dict[str, Any] = rush_hour.uncontrolled(played, taxi, within, 15.0)
         return found
 
-    assert run([2400 * n for n in range(18)]) == {
-        "lag_uncontrolled_s": 34.0, "lag_grows": True, "waiting_uncontrolled_s": 36.0, "waiting_grows": True,
+    assert run([1200 * n for n in range(15)]) == {
+        "lag_uncontrolled_s": 28.0, "lag_grows": True, "waiting_uncontrolled_s": 30.0, "waiting_grows": True,
     }  # fmt: skip
-    assert run([2400] * 18) == {
+    assert run([1200] * 15) == {
         "lag_uncontrolled_s": 2.0, "lag_grows": False, "waiting_uncontrolled_s": 4.0, "waiting_grows": False,
     }  # fmt: skip
     assert not run([])["lag_grows"]

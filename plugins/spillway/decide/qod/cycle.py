@@ -9,7 +9,7 @@ import numpy as np
 
 from spillway.decide.qod import hold
 from spillway.decide.qod.cpu import CORE, available, capped, on_nodes, required
-from spillway.decide.qod.damping import Damped, damp
+from spillway.decide.qod.damping import Damped, Order, damp
 from spillway.decide.qod.fill import ALIKE
 from spillway.decide.qod.paper import plan as literal_plan
 from spillway.decide.qod.plan import Plan, plan
@@ -82,7 +82,8 @@ def _decided(world: World, previous: Previous, policy: Policy, paper: bool, miss
         before = downward(world, in_force)[world.query]
         planned = plan(world, policy, before)
         ready = np.array([previous.raise_ready.get(name, 0) for name in query_names], dtype=np.intp)
-        damped = damp(before, planned.possible, world.floor, ready, ~(lag.queries | keep.queries), policy)
+        order = Order(world.rank, world.pair_operator, world.pair_query)
+        damped = damp(before, planned.possible, world.floor, ready, ~(lag.queries | keep.queries), policy, order)
     words = Words(world, planned, damped, lag.queries, keep, policy)
     edges = _edges(world, damped.accuracy, in_force, words)
     of_operator = upward(world, damped.accuracy)

@@ -1,4 +1,5 @@
 """Against flapping: small changes are not made, lowering is immediate, raising waits for a second opinion and goes in steps.
+Nobody waits while a query of the same stream that matters less rises.
 
 Damping works on the accuracy of queries, not on single edges: all keeps follow from the damped accuracies, so that it can neither
 skew the inputs of an operator nor hold a query below its floor.
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spillway.decide.qod.world import Flags, Floats, Ints
+from spillway.decide.qod.world import Flags, Floats, Ints, lowest
 from spillway.policy import Policy
 
 
@@ -24,7 +25,32 @@ class Damped:
     limited: Flags
 
 
-def damp(before: Floats, possible: Floats, floor: Floats, ready: Ints, may_rise: Flags, policy: Policy) -> Damped:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which queries lie below which operator, and how much each matters: see `World`."""
+
+    rank: Ints
+    pair_operator: Ints
+    pair_query: Ints
+
+    def overtaken(self, rises: Flags) -> Flags:
+        """Queries that share an operator with one that matters less and rises.
+
+        >>> order = Order(np.array([1, 0, 2]), np.array([0, 0, 1]), np.array([0, 1, 2]))
+        >>> order.overtaken(np.array([False, True, False])).tolist()
+        [True, False, False]
+        """
+        nobody = float(len(self.rank))
+        rank = np.where(rises, self.rank, nobody)
+        operators = int(self.pair_operator.max(initial=-1)) + 1
+        least = lowest(self.pair_operator, rank[self.pair_query], operators, nobody)
+        found: Flags = lowest(self.pair_query, least[self.pair_operator], len(self.rank), nobody) < self.rank
+        return found
+
+
+def damp(
+    before: Floats, possible: Floats, floor: Floats, ready: Ints, may_rise: Flags, policy: Policy, order: Order | None = None
+) -> Damped:
     """By query: `before` is the accuracy the keeps in force deliver, `possible` what the CPU allows now.
 
     Lowering is immediate; 0.01 is too little to act on, unless it breaks a floor; the first cycle that allows more only counts,
@@ -43,6 +69,8 @@ def damp(before: Floats, possible: Floats, floor: Floats, ready: Ints, may_rise:
     higher = (gap > 0.0) & ~small
     ready = np.where(higher, ready + 1, 0)
     rises = higher & may_rise & (ready >= policy.qod_raise_cycles)
+    if order is not None and rises.any():
+        rises |= higher & may_rise & order.overtaken(rises)
     step = np.where(rises, np.minimum(before + policy.qod_raise_limit, possible), before)
     accuracy = np.where((gap < 0.0) & ~small, possible, step)
     accuracy = np.maximum(accuracy, np.minimum(floor, possible))

@@ -249,6 +249,43 @@ def test_a_floor_is_not_waited_for() -> None:
     assert decide(calm, WHOLE).keep("to_q:q") == pytest.approx(0.6)
 
 
+def forked(previous: Previous) -> Observation:
+    """Two queries below one operator, on nodes with room for all."""
+    names = {"union": "n1", "important": "n1", "other": "n2"}
+    promises = {"important": (5, 0.8), "other": (1, 0.3)}
+    return Observation(
+        nodes=(Node(name="n1", cores=1.0, cpu=20.0), Node(name="n2", cores=1.0, cpu=20.0)),
+        operators=tuple(
+            Operator(
+                name=name,
+                instances=(Instance(node=node, in_rate=80.0, cpu=10.0),),
+                priority=promises.get(name, (None, None))[0],
+                min_accuracy=promises.get(name, (None, None))[1],
+            )
+            for name, node in names.items()
+        ),
+        edges=(
+            Edge(producer=None, topic="t", consumer="union", out_rate=100.0, lag=0.0, keep=0.8),
+            Edge(producer="union", topic=None, consumer="important", out_rate=80.0, lag=0.0, keep=1.0),
+            Edge(producer="union", topic=None, consumer="other", out_rate=80.0, lag=0.0, keep=0.8),
+        ),
+        previous=previous,
+    )
+
+
+def test_nobody_waits_while_one_that_matters_less_rises() -> None:
+    """Both have 80 and 64 % and could have all; the less important has waited already."""
+    decision = decide(forked(Previous(raise_ready={"other": 1})), Policy(qod_raise_limit=0.25))
+    assert decision.queries["other"].desired == pytest.approx(0.89)
+    assert decision.queries["important"].desired == 1.0
+    assert decision.remember.raise_ready == {"other": 2, "important": 1}
+
+
+def test_one_that_matters_less_waits_by_itself() -> None:
+    decision = decide(forked(Previous(raise_ready={"important": 1})), Policy(qod_raise_limit=0.25))
+    assert (decision.queries["important"].desired, decision.queries["other"].desired) == (1.0, pytest.approx(0.64))
+
+
 def test_the_keep_in_force_counts_when_nothing_is_remembered() -> None:
     calm = seen(query("q", cpu=50.0))
     calm = replace(calm, edges=tuple(replace(e, keep=0.4) for e in calm.edges))
