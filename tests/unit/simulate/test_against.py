@@ -74,7 +74,7 @@ def test_a_machine_that_is_slower_than_the_twin_shows_in_lag_and_cpu() -> None:
     assert wrong.lag_s.bias < 0.0, "and is less behind"
     assert abs(right.cpu.bias) < 2.0
     assert right.lag_s.mean < wrong.lag_s.mean
-    assert right.accuracy.mean < 0.03, "keeps are those of the recording"
+    assert right.accuracy.mean < 0.05, "keeps are those of the recording, but a batch may fall into the next window"
 
 
 def test_what_moved_moves_again() -> None:
