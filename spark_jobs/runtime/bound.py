@@ -58,7 +58,7 @@ class BoundFollower:
     """Follows the batches of one query. The first ones of a run are slow because the JVMs are cold: they teach nothing."""
 
     def __init__(self, first: int, policy: BoundPolicy, cold_batches: int = 2) -> None:
-        self.bound, self._policy, self._cold = first, policy, cold_batches
+        self.bound, self._policy, self._cold, self._keep = first, policy, cold_batches, 1.0
         self._recent: deque[float] = deque(maxlen=50)
 
     def batch(self, rows: int, busy_s: float, *, cut: bool) -> int:
@@ -68,6 +68,21 @@ class BoundFollower:
         if rows > 0:
             self._recent.append(busy_s)
             self.bound = next_bound(self.bound, rows, busy_s, min(self._recent), self._policy, cut=cut)
+        return self.bound
+
+    def kept(self, keep: float) -> int:
+        """Before more of what is read is kept: what was learned while little was kept would make a batch that takes far too long.
+
+        As if only rows that are kept cost something; a bound that is too small for that grows again by itself.
+
+        >>> follower = BoundFollower(9000, BoundPolicy(target_s=4.0))
+        >>> follower.kept(0.3), follower.kept(0.6), follower.kept(0.5)
+        (9000, 4500, 4500)
+        """
+        if keep > self._keep:
+            less = max(self._keep / keep, 1.0 / self._policy.shrink)
+            self.bound = max(min(self._policy.floor, self.bound), int(self.bound * less))
+        self._keep = keep
         return self.bound
 
 

@@ -120,6 +120,9 @@ class Driver:
         self._signalled, self._ended = threading.Event(), threading.Event()
 
     def _publish(self, edge: str, effective: Effective) -> None:
+        for query in self.operators:
+            if any(e.name == edge for e in query.edges):
+                query.will_keep(edge, effective.keep)
         jvm: Any = self.spark._jvm
         jvm.java.lang.System.setProperty(property_name(self.work.pipeline.name, edge), encode(effective))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -85,7 +86,10 @@ class OperatorQuery:
         limits = BoundPolicy(
             target_s=site.pipeline.batch_target_s, floor=site.policy.batch_rows_min, ceiling=site.policy.batch_rows_max
         )
-        self._bound = BoundFollower(first, limits)
+        self._bound, self._bounding = BoundFollower(first, limits), threading.Lock()
+        self._keeps = {e.name: 1.0 for e in self.edges}
+        self._lags = {e.name: 0 for e in self.edges}
+        self._admission: Admission | None = None
         self.max_rows = first
         self.query: StreamingQuery | None = None
         self.batches = self.rows = 0
@@ -117,13 +121,16 @@ class OperatorQuery:
             .start()
         )
         self._reader = ProgressReader(self.query)
-        self._admission = Admission(self.query, self.spark, {e.name: e.topic for e in self.edges})
+        with self._bounding:
+            self._admission = Admission(self.query, self.spark, {e.name: e.topic for e in self.edges})
         if self._sweeper is not None and self._sweeper.ident is None:
             self._sweeper.start()
 
     def hold(self) -> bool:
-        """Admits nothing more; False when that could not be said to the query."""
-        return self.alive and self._admission.set({e.name: 0 for e in self.edges})
+        """Admits nothing more, whatever is learned or set from now on; False when that could not be said to the query."""
+        with self._bounding:
+            admission, self._admission = self._admission, None
+            return self.alive and admission is not None and admission.set({e.name: 0 for e in self.edges})
 
     def stop(self, drain_s: float) -> None:
         """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query."""
@@ -202,8 +209,20 @@ class OperatorQuery:
         """The bound follows what the operator can do, and each edge's part of it follows its lag."""
         busy_s = float(progress.get("batchDuration", 0)) / 1000.0
         lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
-        new = self._bound.batch(int(progress["numInputRows"]), busy_s, cut=any(lags.values()))
-        if (new != self.max_rows or len(self.edges) > 1) and self._admission.set(split(new, lags)):
+        with self._bounding:
+            self._lags = lags
+            self._bound_to(self._bound.batch(int(progress["numInputRows"]), busy_s, cut=any(lags.values())))
+
+    def will_keep(self, edge: str, keep: float) -> None:
+        """Told before the keep of an edge changes, by the thread that changes it: a batch that keeps more may take less."""
+        with self._bounding:
+            self._keeps[edge] = keep
+            self._bound_to(self._bound.kept(sum(self._keeps.values()) / len(self._keeps)))
+
+    def _bound_to(self, new: int) -> None:
+        if self._admission is None or (new == self.max_rows and len(self.edges) == 1):
+            return
+        if self._admission.set(split(new, self._lags)):
             self.max_rows = new
 
     def _publish_utilities(self, edge: str, text: str) -> None:

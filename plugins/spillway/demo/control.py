@@ -15,10 +15,11 @@ from spillway.demo.course import (
     Batch,
     Rush,
     Set,
-    accuracy,
     batches_until,
     cycles,
+    delivered,
     first_shed,
+    in_force,
     in_order,
     lags,
     least,
@@ -46,7 +47,7 @@ class Controlled:
     floors: Mapping[str, float]
     priorities: Mapping[str, int]
     least: Mapping[str, float]
-    """The lowest accuracy the keeps in force gave each query."""
+    """The lowest share of the source events that a batch of each query was to get."""
     first_shed_s: Mapping[str, float]
     """By query, seconds from the beginning of the rush to the first batch that shed; a query that was not shed is not there."""
     in_order: bool
@@ -78,7 +79,7 @@ def controlled(
 ) -> Controlled:
     behind = lags(pipeline, batches, scenario)
     episodes = over(behind, LAG_LIMIT_S, within, cycle_s)
-    steps = accuracy(pipeline, batches)
+    steps = in_force(pipeline, batches)
     queries = {q.name: q.query for q in pipeline.queries() if q.query}
     priorities = {q: promise.priority for q, promise in queries.items()}
     calm_s = max((e.to_s for e in episodes), default=within.begins_s)
@@ -93,7 +94,7 @@ def controlled(
         waiting_after_s=worst(waiting(pipeline, batches, scenario), calm_s, within.ends_s) if calmed else inf,
         floors={q: promise.min_accuracy for q, promise in queries.items()},
         priorities=priorities,
-        least=least(steps),
+        least=least(delivered(pipeline, batches)),
         first_shed_s={q: t - within.begins_s for q, t in first_shed(steps).items()},
         in_order=in_order(steps, priorities),
         whole_again_s=whole_again_s(steps, within),

@@ -190,8 +190,8 @@ def grows(points: Sequence[tuple[float, float]], within: Rush, every_s: float) -
     return len(seen) > 1 and seen[0] > 0.0 and all(a < b for a, b in pairwise(seen))
 
 
-def accuracy(pipeline: Pipeline, batches: Iterable[Batch]) -> list[tuple[float, dict[str, float]]]:
-    """What the keeps in force deliver to every query, from each batch on."""
+def in_force(pipeline: Pipeline, batches: Iterable[Batch]) -> list[tuple[float, dict[str, float]]]:
+    """What the keeps in force would deliver to every query, from each batch on."""
     keeps: dict[str, float] = {e.name: 1.0 for e in pipeline.edges}
     queries = [q.name for q in pipeline.queries()]
     found = []
@@ -200,6 +200,72 @@ def accuracy(pipeline: Pipeline, batches: Iterable[Batch]) -> list[tuple[float, 
         reached = accuracies(pipeline, keeps)
         found.append((b.began_s, {q: a for q in queries if (a := reached[q]) is not None}))
     return found
+
+
+def delivered(pipeline: Pipeline, batches: Iterable[Batch]) -> list[tuple[float, dict[str, float]]]:
+    """What every query gets of the source events, from each of its batches on.
+
+    The rows of a batch were shed above by the keeps that were in force when they passed there, which need not be those of now:
+    what an operator reads is followed back, in order, to the batches that wrote it.
+    """
+    by_operator: dict[str, dict[float, list[Batch]]] = {o.name: {} for o in pipeline.operators}
+    for b in sorted(batches, key=lambda b: b.began_s):
+        if b.read:
+            by_operator[b.consumer].setdefault(b.began_s, []).append(b)
+    written: dict[str, _Written] = {}
+
+    def follow(operator: str) -> list[tuple[float, float]]:
+        producers = {e.name: e.producer for e in pipeline.inputs(operator)}
+        for producer in {p for p in producers.values() if p and p not in written}:
+            follow(producer)
+        own, seen, at = written.setdefault(operator, _Written()), [], dict.fromkeys(producers, 0)
+        for began, parts in by_operator[operator].items():
+            shares = []
+            for b in parts:
+                above = producers[b.edge]
+                shares.append(b.keep * (written[above].mean(at[b.edge], at[b.edge] + b.read) if above else 1.0))
+                at[b.edge] += b.read
+            own.add(sum(b.kept for b in parts), min(shares))
+            seen.append((began, min(shares)))
+        return seen
+
+    steps = sorted((t, q.name, share) for q in pipeline.queries() for t, share in follow(q.name))
+    now, found = {q.name: 1.0 for q in pipeline.queries()}, []
+    for t, query, share in steps:
+        now = {**now, query: share}
+        found.append((t, now))
+    return found
+
+
+class _Written:
+    """What an operator wrote, in order: how many rows, and the share of the source events they are.
+
+    >>> wrote = _Written()
+    >>> wrote.add(100, 1.0), wrote.add(100, 0.5)
+    (None, None)
+    >>> wrote.mean(0, 100), wrote.mean(50, 150), wrote.mean(150, 400), _Written().mean(0, 10)
+    (1.0, 0.75, 0.5, 1.0)
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._shares: list[float] = []
+
+    def add(self, rows: int, share: float) -> None:
+        self._ends.append((self._ends[-1] if self._ends else 0) + rows)
+        self._shares.append(share)
+
+    def mean(self, begin: int, end: int) -> float:
+        """Over the rows from `begin` on; beyond the last one it is as at the last."""
+        if not self._ends:
+            return 1.0
+        total, n = 0.0, min(bisect_right(self._ends, begin), len(self._ends) - 1)
+        at = begin
+        while at < end:
+            until = end if n == len(self._ends) - 1 else min(end, self._ends[n])
+            total += self._shares[n] * (until - at)
+            at, n = until, n + 1
+        return total / (end - begin)
 
 
 def least(course: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from spillway.demo.course import Batch, accuracy, lags, offered
+from spillway.demo.course import Batch, in_force, lags, offered
 from spillway.inject.scenario import Scenario
 from spillway.model.samples import Measure, Sample
 from spillway.model.topology import Pipeline
@@ -29,7 +29,7 @@ def samples(pipeline: Pipeline, scenario: Scenario, batches: Sequence[Batch], *,
                 yield Sample(t_s=t, measure=Measure.LAG, name=name, value=lag, run=run)
     for b in batches:
         yield Sample(t_s=b.began_s, measure=Measure.KEEP, name=b.edge, value=b.keep, run=run)
-    for t, step in accuracy(pipeline, batches):
+    for t, step in in_force(pipeline, batches):
         for name, reached in step.items():
             yield Sample(t_s=t, measure=Measure.ACCURACY, name=name, value=reached, run=run)
             yield Sample(t_s=t, measure=Measure.FLOOR, name=name, value=queries[name], run=run)

@@ -169,7 +169,7 @@ def _control(m: Measured) -> list[Row]:
             good=c.lagging_cycles <= CYCLES_LAGGING,
         ),
         Row(
-            what="least accuracy in force",
+            what="least accuracy of any batch",
             measured=", ".join(f"{q} {c.least[q]:.2f}" for q in reversed(by_priority)),
             promised="at least " + ", ".join(f"{q} {c.floors[q]:g}" for q in reversed(by_priority)),
             good=c.floors_kept,

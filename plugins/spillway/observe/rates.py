@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,10 @@ class EdgeBatch:
     end_offset: int | None = None
     latest_offset: int | None = None
 
+    @property
+    def times(self) -> tuple[float, float]:
+        return self.started_at, self.ended_at
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flow:
@@ -81,12 +86,26 @@ class Flow:
     newest: float
 
 
-def flow(batches: Sequence[EdgeBatch], start: float) -> Flow | None:
+def span_s(base: tuple[float, float], last: tuple[float, float], trigger_s: float) -> float:
+    """Seconds in which the batches after `base`, up to `last`, were done; both as (started, ended).
+
+    From start to start, and what the last took longer than a trigger, less what the first did. A query that keeps up is done
+    before the next trigger; one that does not takes all there is into longer and longer batches, and by their starts alone it
+    would seem to carry what it merely took.
+
+    >>> span_s((0.0, 1.2), (10.0, 11.9), 2.0), span_s((0.0, 3.0), (10.0, 18.0), 2.0)
+    (10.0, 15.0)
+    """
+    over, before = (max(0.0, ended - started - trigger_s) for started, ended in (last, base))
+    return last[0] - base[0] + over - before
+
+
+def flow(batches: Sequence[EdgeBatch], start: float, trigger_s: float = inf) -> Flow | None:
     """What the batches that ended after `start` did; where there are none, the last one before. In order; None without any.
 
     What arrived and what was read is counted between the same two moments, the planning of the batch before the first and that of
     the last, by the offsets of both: rows that are in flight at the ends of the window distort nothing. Offsets only ever
-    enter as a ratio, because some of them are markers of transactions.
+    enter as a ratio, because some of them are markers of transactions. What was read counts as done in `span_s`.
     """
     if not batches:
         return None
@@ -99,9 +118,11 @@ def flow(batches: Sequence[EdgeBatch], start: float) -> Flow | None:
     share = kept_rate = None
     if first > 0:
         base = own[first - 1]
-        share = _share(base, last, read, kept)
-        span = last.started_at - base.started_at
-        kept_rate = kept / span if span > 0 else None
+        began, span = last.started_at - base.started_at, span_s(base.times, last.times, trigger_s)
+        if began > 0 and span > 0:
+            share = _share(base, last, read, kept)
+            share = None if share is None else share * began / span
+            kept_rate = kept / span
     return Flow(
         read=read, kept=kept, share=share, kept_rate=kept_rate, keep=last.keep, decision_id=last.decision_id, lag=last.lag,
         newest=last.ended_at,

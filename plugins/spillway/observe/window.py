@@ -10,11 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from spillway.model.topology import Edge, Pipeline
 from spillway.model.window import Declared, EdgeRow, InstanceRow, Interval, NodeRow, OperatorRow, Window
-from spillway.observe.rates import Arrival, EdgeBatch, Flow, arrival, flow, split_cpu
+from spillway.observe.rates import Arrival, EdgeBatch, Flow, arrival, flow, span_s, split_cpu
 from spillway.policy import Policy
 from spillway.store.promises import accuracies
 from spillway.store.queries import rows
@@ -130,7 +131,8 @@ class _Part:
         self.name, self.pipeline, self.stored, self.interval, self.policy = name, pipeline, stored, interval, policy
         start = interval.start.timestamp()
         self._flows = {
-            e.name: flow(_edge_batches(stored.batches.get((name, e.consumer), ()), e.name), start) for e in pipeline.edges
+            e.name: flow(_edge_batches(stored.batches.get((name, e.consumer), ()), e.name), start, self._trigger_s(e.consumer))
+            for e in pipeline.edges
         }
         self._out: dict[str, float | None] = {}
         self._in: dict[str, float | None] = {}
@@ -142,6 +144,13 @@ class _Part:
         self._warming = {a.name: self._is_warming(a.name) for a in pipeline.applications}
 
     # -- rates
+
+    def _trigger_s(self, operator: str) -> float:
+        """What a batch may take before it is late: no end of it while a driver is new, whose batches are long for that reason."""
+        application = next(a.name for a in self.pipeline.applications if operator in a.operators)
+        known = self.stored.executors.get((self.name, application), ())
+        young = bool(known) and _age(known[0]["started_at"], self.interval) < self.policy.qod_warm_up_s
+        return inf if young else self.pipeline.trigger_s
 
     def _out_rate(self, edge: Edge) -> float | None:
         """Of an external topic, from its end offsets; of an edge inside, from what its producer put out."""
@@ -158,7 +167,8 @@ class _Part:
         base = batches[begin - 1] if begin else batches[0]
         counted = batches[max(begin, 1) :]
         rows_out = [b["output_rows"] for b in counted]
-        span = (batches[-1]["started_at"] - base["started_at"]).total_seconds()
+        first, last = ((b["started_at"].timestamp(), b["ended_at"].timestamp()) for b in (base, batches[-1]))
+        span = span_s(first, last, self._trigger_s(edge.producer))
         return sum(rows_out) / span if span > 0 and None not in rows_out else None
 
     def _in_rate(self, operator: str) -> float | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spillway.inject.profiles import Profile
 from spillway.policy import Policy
-from spillway.simulate.batches import COLD_BATCHES, REMEMBERED, admitted, next_bounds
+from spillway.simulate.batches import COLD_BATCHES, REMEMBERED, admitted, kept_bounds, next_bounds
 from spillway.simulate.sharing import Floats, Ints, share, sums
 from spillway.simulate.world import World
 
@@ -42,6 +42,7 @@ class Twin:
     def __init__(self, world: World, policy: Policy, *, seed: int = 1) -> None:
         self.world, self.physics, self.steps = world, world.physics, 0
         self._policy, self._random = policy, np.random.default_rng(seed)
+        self.warm_up_s = policy.qod_warm_up_s
         self._place()
         self._connect()
         operators, instances, edges = len(world.operators), len(self.owner), len(world.edges)
@@ -60,7 +61,11 @@ class Twin:
         self.batches, self.written = (np.zeros(operators, np.int64) for _ in range(2))
         self.last_start: Floats = np.array([o.from_s for o in world.operators])
         """Of the last batch that ended."""
+        self.last_over: Floats = np.zeros(operators)
+        """What it took longer than a trigger."""
         self.bound: Ints = np.full(operators, policy.batch_rows_first)
+        self._bound_keep: Floats = np.ones(operators)
+        """What was kept of what is read when the bound was learned."""
         self._next: Floats = self.last_start.copy()
         self._began, self._ready, self._plan = (np.zeros(operators) for _ in range(3))
         self._rows: Ints = np.zeros(operators, np.int64)
@@ -160,6 +165,10 @@ class Twin:
             return
         chosen = starts[consumer]
         edges, consumer, rows = edges[chosen], consumer[chosen], rows[chosen]
+        mean = sums(consumer, self.keep[edges], len(self.running)) / np.maximum(self._inputs, 1)
+        keep = np.where(starts, mean, self._bound_keep)
+        self.bound = kept_bounds(self.bound, self._bound_keep, keep, least=self._policy.batch_rows_min)
+        self._bound_keep = keep
         taken = admitted(rows, self.bound[consumer].astype(float), total[consumer], self._inputs[consumer])
         kept = taken.copy()
         sheds = np.flatnonzero(self.keep[edges] < 1.0)
@@ -239,6 +248,7 @@ class Twin:
         self.written[which] = np.floor(rows * self._output[which] + 1e-6).astype(np.int64)
         self.arrived[self.inner] = self.written[self.producer[self.inner]]
         self.last_start[which] = self._began[which]
+        self.last_over[which] = np.maximum(0.0, at - self._began - self._trigger)[which]
         self.running[which] = False
         self._next[which] = np.maximum(at, self._tick(self._began))[which]
         self._follow(which, at[which] - self._began[which])

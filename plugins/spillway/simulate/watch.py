@@ -12,7 +12,7 @@ from spillway.simulate.sharing import Floats, Ints, sums
 from spillway.simulate.world import World, WorldError
 
 _COUNTERS = (
-    "arrived", "ended_arrived", "processed", "shed", "written", "last_start", "batches", "cpu_s", "node_s"
+    "arrived", "ended_arrived", "processed", "shed", "written", "last_start", "last_over", "batches", "cpu_s", "node_s"
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class Watch:
         with np.errstate(invalid="ignore", divide="ignore"):
             self._kept_share = np.where(read > 0, kept / read, self._kept_share)
             out_rate = self._out_rate(batches > 0, arriving)
-            share = kept / self._since("ended_arrived")
+            share = kept / self._since("ended_arrived") * (self._since("last_start") / self._span())[twin.consumer]
         share = np.where(np.isfinite(share) & (batches > 0)[twin.consumer], share, np.where(out_rate == 0.0, 1.0, np.nan))
         window = Window(
             end_s=twin.now,
@@ -125,12 +125,21 @@ class Watch:
         return window
 
     def _out_rate(self, ended: NDArray[np.bool_], arriving: Floats) -> Floats:
-        """Outside, from end offsets; inside, what the producer wrote, from the start of one batch to the start of the last."""
+        """Outside, from end offsets; inside, what the producer wrote while its batches were done."""
         twin = self._twin
         idle = sums(twin.consumer, twin.queued, len(ended)) == 0
-        span = self._since("last_start")
+        span = self._span()
         written = np.where(ended & (span > 0), self._since("written") / span, np.where(idle & ~ended, 0.0, np.nan))
         return np.where(twin.producer < 0, arriving, written[twin.producer])
+
+    def _span(self) -> Floats:
+        """Seconds in which the batches of the window were done: see `spillway.observe.rates.span_s`.
+
+        A batch on instances that are cold is long for that reason alone."""
+        twin = self._twin
+        young = twin.now - twin.started < twin.warm_up_s
+        settled = sums(twin.owner, young, len(twin.running)) == 0
+        return self._since("last_start") + np.where(settled, self._since("last_over"), 0.0)
 
     def _per_topic(self, per_edge: Floats) -> Floats:
         offered = np.zeros(len(self._twin.world.loads))

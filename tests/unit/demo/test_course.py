@@ -129,13 +129,31 @@ def test_a_lag_that_grows_for_the_whole_rush(points: list[tuple[float, float]], 
 
 
 def test_accuracy_is_the_product_of_the_keeps_in_force() -> None:
-    steps = course.accuracy(
+    steps = course.in_force(
         TAXI,
         [batch(1.0), batch(2.0, "taxi.yellow:union", keep=0.8), batch(3.0, "taxi.green:union", keep=0.8), batch(4.0, keep=0.5)],
     )
     assert [(t, round(s["light"], 3), round(s["heavy"], 3)) for t, s in steps] == [
         (1.0, 1.0, 1.0), (2.0, 0.8, 0.8), (3.0, 0.8, 0.8), (4.0, 0.8, 0.4),
     ]  # fmt: skip
+
+
+def test_a_row_was_shed_by_the_keeps_that_held_when_it_passed() -> None:
+    """The union keeps 80 % from its second batch on; the heavy query still reads what was written before."""
+    union = [
+        batch(1.0, "taxi.yellow:union", read=2000, kept=2000),
+        batch(3.0, "taxi.yellow:union", keep=0.8, read=2500, kept=2000),
+    ]
+    heavy = [
+        batch(4.0, keep=0.5, read=1500, kept=750),
+        batch(8.0, keep=0.5, read=1000, kept=500),
+        batch(12.0, read=1500, kept=1500),
+    ]
+    steps = course.delivered(TAXI, [*heavy, *union, batch(5.0, "union:light", read=4000, kept=4000)])
+    assert [(t, round(s["light"], 3), round(s["heavy"], 3)) for t, s in steps] == [
+        (4.0, 1.0, 0.5), (5.0, 0.9, 0.5), (8.0, 0.9, 0.45), (12.0, 0.9, 0.8),
+    ]  # fmt: skip
+    assert course.least(steps) == {"light": pytest.approx(0.9), "heavy": pytest.approx(0.45)}
 
 
 BOTH = {"light": 5, "heavy": 1}
@@ -166,7 +184,7 @@ def test_who_gives_way(steps: list[tuple[float, dict[str, float]]], ordered: boo
     ],
 )
 def test_when_all_is_whole_again(keeps: dict[float, float], again: float) -> None:
-    steps = course.accuracy(TAXI, [batch(t, keep=keep) for t, keep in keeps.items()])
+    steps = course.in_force(TAXI, [batch(t, keep=keep) for t, keep in keeps.items()])
     assert course.whole_again_s(steps, RUSH) == again
 
 

@@ -95,7 +95,7 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
         ({"refused": 1}, "decisions of spillway_qod"),
         ({"control": replace(CONTROL, lagging_s=46.0)}, LAGGING),
         ({"control": replace(CONTROL, lagging_s=inf)}, LAGGING),
-        ({"control": replace(CONTROL, least={"light": 1.0, "heavy": 0.29})}, "least accuracy in force"),
+        ({"control": replace(CONTROL, least={"light": 1.0, "heavy": 0.29})}, "least accuracy of any batch"),
         ({"control": replace(CONTROL, in_order=False)}, "who gave way"),
         ({"control": replace(CONTROL, whole_again_s=76.0)}, "accuracy 1 again after the rush"),
         ({"control": replace(CONTROL, whole_again_s=inf)}, "accuracy 1 again after the rush"),

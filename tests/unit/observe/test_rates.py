@@ -125,6 +125,33 @@ def test_what_is_in_flight_at_the_ends_of_a_window_distorts_nothing():
     assert flow(found, 0.0).share == 1.0
 
 
+def test_a_query_whose_batches_grow_carries_less_than_it_takes():
+    """100 rows arrive every second and every batch takes all that waits, but only 50 of them are done in one."""
+    found, end = [replace(BASE, started_at=-2.0, ended_at=0.0)], 1000
+    for n, (started, ended, rows) in enumerate([(0.0, 4.0, 200), (4.0, 12.0, 400)], 1):
+        end += rows
+        found.append(
+            replace(BASE, batch_id=4 + n, started_at=started, ended_at=ended, read=rows, kept=rows, end_offset=end,
+                    latest_offset=end)
+        )  # fmt: skip
+    carried = flow(found, 0.0, trigger_s=2.0)
+    assert (carried.lag, carried.share, carried.kept_rate) == (0, 0.5, 50.0)
+
+
+def test_a_query_whose_batches_shrink_catches_up():
+    found = [
+        replace(BASE, started_at=-8.0, ended_at=0.0),
+        replace(BASE, batch_id=5, started_at=0.0, ended_at=4.0, read=800, kept=800, end_offset=1800, latest_offset=1800),
+    ]
+    assert flow(found, 0.0, trigger_s=2.0).share == 2.0
+
+
+@pytest.mark.parametrize("trigger_s", [2.0, 3600.0])
+def test_how_long_batches_take_within_a_trigger_does_not_matter(trigger_s):
+    uneven = [replace(b, ended_at=b.started_at + (0.2 if b.batch_id % 2 else 1.9)) for b in batches()]
+    assert flow(uneven, 0.0, trigger_s).share == 1.0
+
+
 def test_markers_of_transactions_are_no_rows():
     """Half of all offsets are markers: of 50 rows per batch all got in."""
     with_markers = [replace(b, read=50, kept=50) for b in batches()]

@@ -52,3 +52,12 @@ def test_the_split_follows_the_lag_and_starves_nobody() -> None:
     shares = split(1000, {"a": 1_000_000, "b": 0, "c": 0})
     assert shares["a"] == 1000 and shares["b"] == shares["c"] == 166
     assert split(1000, {}) == {}
+
+
+def test_a_bound_that_was_learned_while_little_was_kept_is_not_for_keeping_all() -> None:
+    follower = BoundFollower(8_000, POLICY, cold_batches=0)
+    assert follower.kept(0.3) == 8_000, "keeping less makes no batch longer"
+    assert follower.kept(1.0) == 2_400
+    assert follower.kept(1.0) == 2_400
+    follower.kept(0.0)
+    assert follower.kept(1.0) == 600, "not by more at once than a slow batch would shrink it"

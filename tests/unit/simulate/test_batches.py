@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from spillway.simulate.batches import BAND, SHRINK, admitted, next_bounds
+from spillway.simulate.batches import BAND, SHRINK, admitted, kept_bounds, next_bounds
 
-from spark_jobs.runtime.bound import BoundPolicy, next_bound, split
+from spark_jobs.runtime.bound import BoundFollower, BoundPolicy, next_bound, split
 
 
 def test_the_bound_is_the_one_of_the_driver() -> None:
@@ -25,6 +25,17 @@ def test_the_bound_is_the_one_of_the_driver() -> None:
     ]  # fmt: skip
     assert found.tolist() == expected
     assert len(set(expected) - set(bound.tolist())) > 500, "most of these cases teach something"
+
+
+def test_a_bound_meets_a_higher_keep_as_in_the_driver() -> None:
+    random = np.random.default_rng(9)
+    bound, before, keep = random.integers(10, 100_000, 2_000), random.random(2_000), random.random(2_000)
+    before[:50], keep[50:100] = 0.0, 0.0
+    found = kept_bounds(bound, before, keep, least=50)
+    for b, k0, k1, new in zip(bound.tolist(), before.tolist(), keep.tolist(), found.tolist(), strict=True):
+        follower = BoundFollower(b, BoundPolicy(target_s=4.0, floor=50, shrink=SHRINK))
+        follower.kept(k0)
+        assert follower.kept(k1) == new
 
 
 def test_edges_share_the_bound_as_in_the_driver() -> None:

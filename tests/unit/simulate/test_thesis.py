@@ -88,17 +88,17 @@ def test_1_a_move_warms_up_within_a_minute() -> None:
 
 
 def test_1_under_spillway_the_heavy_query_stays_and_the_light_one_leaves() -> None:
-    found = moves(shipped("thesis_1"))
-    assert found[0][0] == "light"
-    assert {("light", 0, "n1", "n2"), ("light", 1, "n1", "n2")} <= set(found)
-    assert "heavy" not in {operator for operator, *_ in found}
+    """One of its instances goes first; whether the other or the union follows depends on the windows."""
+    found = [moves(shipped("thesis_1", seed=seed)) for seed in range(1, 9)]
+    assert {first for first, *_ in found} == {("light", 1, "n1", "n2")}
+    assert {move for _, *rest in found for move in rest} <= {("light", 0, "n1", "n2"), ("union", 0, "n1", "n2")}
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_1_no_floor_is_given_up_for_what_waits_while_an_instance_moves(seed: int) -> None:
     """Around a move a few seconds of traffic pile up on the node that is full of floors."""
     found = verdict(shipped("thesis_1", seed=seed))
-    assert [q.below_cycles for q in found.queries] == [0, 0], found.sentence
+    assert found.kept and [q.below_cycles for q in found.queries] == [0, 0], found.sentence
 
 
 @pytest.mark.parametrize("how", ["controlled", "paper"])
