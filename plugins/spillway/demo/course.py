@@ -24,6 +24,8 @@ NOTICEABLE = 1.05
 """A rate this much above the one at the beginning belongs to the rush."""
 NEARLY = 0.85
 """A batch that takes this share of its target has found its size."""
+STEADY = 1.1
+"""One that is so much quicker than all before says that an operator still warms up."""
 SAME = 1e-9
 
 
@@ -336,13 +338,15 @@ def batches_until(settings: Iterable[Set], batches: Sequence[Batch]) -> dict[int
 
 def capacity(batches: Sequence[Batch], target_s: float, *, least: int = 2) -> float | None:
     """Rows per second an operator manages when it is never idle and its batches are as large as they should be; None when fewer
-    than `least` batches were so. Larger ones than that would do a little more.
+    than `least` batches were so, or while it still becomes quicker. Larger ones than that would do a little more.
 
     >>> busy = [Batch(edge="a:b", consumer="b", began_s=4.0 * n, ended_s=4.0 * n + 4.0, read=3000, kept=3000, keep=1.0,
     ...               decision=None, lag=500) for n in range(4)]
-    >>> capacity(busy, 4.0), capacity(busy[:1], 4.0), capacity(busy, 6.0)
-    (750.0, None, None)
+    >>> capacity(busy, 4.0), capacity(busy[:1], 4.0), capacity(busy, 6.0), capacity([*busy, replace(busy[0], kept=3600)], 4.0)
+    (750.0, None, None, None)
     """
     full = [b for b in batches if b.ended_s - b.began_s >= NEARLY * target_s]
-    spent = sum(b.ended_s - b.began_s for b in full)
-    return sum(b.kept for b in full) / spent if len(full) >= least else None
+    paces = [b.kept / (b.ended_s - b.began_s) for b in full]
+    if len(full) < max(least, 2) or paces[-1] > STEADY * max(paces[:-1]):
+        return None
+    return sum(b.kept for b in full[-2:]) / sum(b.ended_s - b.began_s for b in full[-2:])

@@ -10,9 +10,9 @@ from spillway.store import session, settings
 from spillway.store.queries import rows
 
 EDGE, KEEP = "union:heavy", 0.3
-ENOUGH_ROWS = 34_000
-"""The keep stays until so many rows have met it. Of fewer, what a fair shedder keeps is now and then off by a hundredth (four
-standard deviations here)."""
+ENOUGH_ROWS = 25_000
+"""So many rows are to meet the keep at least. Of fewer, what a fair shedder keeps is now and then off by a hundredth (more than
+three standard deviations here)."""
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 150.0, 60.0
 WARM_RATE, WARM_BATCHES, WARM_GARBAGE = 40.0, 2, 0.02
 """Garbage as well: what collects the dead letters also starts cold."""
-FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 2.5), 45.0, 2
+FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 2.5), 60.0, 3
 """A flood rises from the first to the second multiple of a scenario's peak, until so many batches were filled by it."""
 SHOW_EVERY_S = 5.0
 

@@ -40,7 +40,7 @@ class Flooded(Line):
         return [
             Batch(edge="union:heavy", consumer="heavy", began_s=4.0 * n, ended_s=4.0 * n + 4.0, read=2400, kept=2400, keep=1.0,
                   decision=None, lag=900)
-            for n in range(2)
+            for n in range(3)
         ]  # fmt: skip
 
     def drain(self, limit_s: float = 0.0) -> bool:
