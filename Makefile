@@ -8,6 +8,8 @@ unexport PYTHONHOME
 
 BIN := .venv/bin
 PYTHON3 := $(shell command -v python3 || command -v python || echo python3)
+SERVICES := integration or spark or dags or browser
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 EMBEDDED := $(BIN)/python -m spillway.embedded
 UV_COMPILE := $(BIN)/uv pip compile --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet
 
@@ -38,10 +40,15 @@ logs: made  ## Show the end of a service's log: make logs S=kafka (F=1 follows)
 	@$(EMBEDDED) logs $(if $(S),$(S),supervisor) $(if $(F),--follow,)
 
 test: setup  ## Run all tests (T= chooses: make test T=tests/unit)
+ifdef T
 	@$(BIN)/python -m pytest $(T)
+else
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not ($(SERVICES))"
+	@$(BIN)/python -m pytest -m "$(SERVICES)"
+endif
 
 unit: setup  ## Run the unit tests only
-	@$(BIN)/python -m pytest -m "not integration and not spark and not dags and not browser"
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not ($(SERVICES))"
 
 check: setup  ## Format, lint and types, then all tests; CI runs the tests, which hold the other three too
 	@$(BIN)/ruff format --check .

@@ -148,7 +148,7 @@ def test_the_pid_file_of_a_dead_postgres_nobody_reaped_is_removed(tmp_path: Path
     assert not lock.exists()
 
 
-@pytest.mark.parametrize("text", [f"{os.getpid()}\n/data\n", "", "rubbish\n"])
+@pytest.mark.parametrize("text", [f"{os.getpid()}\n/data\n", "", "rubbish\n"], ids=["living", "empty", "rubbish"])
 def test_the_pid_file_of_a_living_process_is_left_to_postgres(tmp_path: Path, text: str) -> None:
     lock = tmp_path / "postmaster.pid"
     lock.write_text(text)

@@ -89,7 +89,7 @@ def test_1_a_move_warms_up_within_a_minute() -> None:
 
 def test_1_under_spillway_the_heavy_query_stays_and_the_light_one_leaves() -> None:
     """One of its instances goes first; whether the other or the union follows depends on the windows."""
-    found = [moves(shipped("thesis_1", seed=seed)) for seed in range(1, 9)]
+    found = [moves(shipped("thesis_1", seed=seed)) for seed in range(1, 5)]
     assert {first for first, *_ in found} == {("light", 1, "n1", "n2")}
     assert {move for _, *rest in found for move in rest} <= {("light", 0, "n1", "n2"), ("union", 0, "n1", "n2")}
 
