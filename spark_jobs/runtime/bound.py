@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 SUPPORTED = ("4.2.",)
 
@@ -131,3 +133,48 @@ class Admission:
 
     def _edge_of(self, description: str) -> str | None:
         return next((edge for edge, topic in self._topics.items() if f"[{topic}]" in description), None)
+
+
+class Admits(Protocol):
+    def set(self, limits: dict[str, int]) -> bool: ...
+
+
+class Limits:
+    """What the edges of a running query may read. Batches are told by one thread, new keeps by another."""
+
+    def __init__(self, follower: BoundFollower, edges: Iterable[str]) -> None:
+        self._follower, self._lock = follower, threading.Lock()
+        self._keeps, self._lags = dict.fromkeys(edges, 1.0), dict.fromkeys(edges, 0)
+        self._admission: Admits | None = None
+        self._held = False
+        self.max_rows = follower.bound
+        """In force."""
+
+    def attach(self, admission: Admits) -> None:
+        """To a query that has just started."""
+        with self._lock:
+            self._admission, self._held = admission, False
+
+    def batch(self, rows: int, busy_s: float, lags: dict[str, int]) -> None:
+        """The bound follows what the operator can do, and each edge's part of it follows its lag."""
+        with self._lock:
+            self._lags = lags
+            self._set(self._follower.batch(rows, busy_s, cut=any(lags.values())))
+
+    def keep(self, edge: str, keep: float) -> None:
+        """Told before the keep of an edge changes."""
+        with self._lock:
+            self._keeps[edge] = keep
+            self._set(self._follower.kept(sum(self._keeps.values()) / len(self._keeps)))
+
+    def hold(self) -> bool:
+        """Admits nothing more, whatever is learned or set from now on; False when that could not be said to the query."""
+        with self._lock:
+            self._held = True
+            return self._admission is not None and self._admission.set(dict.fromkeys(self._lags, 0))
+
+    def _set(self, bound: int) -> None:
+        if self._admission is None or self._held or (bound == self.max_rows and len(self._lags) == 1):
+            return
+        if self._admission.set(split(bound, self._lags)):
+            self.max_rows = bound

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from spillway.policy import Policy
 
 from spark_jobs.runtime import topics as topic_names
 from spark_jobs.runtime import utility
-from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, split
+from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, Limits
 from spark_jobs.runtime.checkpoint import Checkpoint, refuse_lost
 from spark_jobs.runtime.deadletter import Sweep, Sweeper
 from spark_jobs.runtime.metrics import Buffer, ProgressReader
@@ -86,11 +85,7 @@ class OperatorQuery:
         limits = BoundPolicy(
             target_s=site.pipeline.batch_target_s, floor=site.policy.batch_rows_min, ceiling=site.policy.batch_rows_max
         )
-        self._bound, self._bounding = BoundFollower(first, limits), threading.Lock()
-        self._keeps = {e.name: 1.0 for e in self.edges}
-        self._lags = {e.name: 0 for e in self.edges}
-        self._admission: Admission | None = None
-        self.max_rows = first
+        self._limits = Limits(BoundFollower(first, limits), [e.name for e in self.edges])
         self.query: StreamingQuery | None = None
         self.batches = self.rows = 0
         self.last: dict[str, Any] = {}
@@ -121,16 +116,17 @@ class OperatorQuery:
             .start()
         )
         self._reader = ProgressReader(self.query)
-        with self._bounding:
-            self._admission = Admission(self.query, self.spark, {e.name: e.topic for e in self.edges})
+        self._limits.attach(Admission(self.query, self.spark, {e.name: e.topic for e in self.edges}))
         if self._sweeper is not None and self._sweeper.ident is None:
             self._sweeper.start()
 
     def hold(self) -> bool:
-        """Admits nothing more, whatever is learned or set from now on; False when that could not be said to the query."""
-        with self._bounding:
-            admission, self._admission = self._admission, None
-            return self.alive and admission is not None and admission.set({e.name: 0 for e in self.edges})
+        """Admits nothing more; False when that could not be said to the query."""
+        return self.alive and self._limits.hold()
+
+    def will_keep(self, edge: str, keep: float) -> None:
+        """Told before the keep of an edge changes, by the thread that changes it: a batch that keeps more may take less."""
+        self._limits.keep(edge, keep)
 
     def stop(self, drain_s: float) -> None:
         """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query."""
@@ -150,6 +146,10 @@ class OperatorQuery:
         if self._sweeper is not None:
             self._sweeper.close()
             self._sweeper = None
+
+    @property
+    def max_rows(self) -> int:
+        return self._limits.max_rows
 
     @property
     def alive(self) -> bool:
@@ -206,24 +206,9 @@ class OperatorQuery:
             self._event(self.operator.name, "metrics_lost", text)
 
     def _follow(self, progress: dict[str, Any]) -> None:
-        """The bound follows what the operator can do, and each edge's part of it follows its lag."""
         busy_s = float(progress.get("batchDuration", 0)) / 1000.0
         lags = {e.name: lag(progress, e.topic) or 0 for e in self.edges}
-        with self._bounding:
-            self._lags = lags
-            self._bound_to(self._bound.batch(int(progress["numInputRows"]), busy_s, cut=any(lags.values())))
-
-    def will_keep(self, edge: str, keep: float) -> None:
-        """Told before the keep of an edge changes, by the thread that changes it: a batch that keeps more may take less."""
-        with self._bounding:
-            self._keeps[edge] = keep
-            self._bound_to(self._bound.kept(sum(self._keeps.values()) / len(self._keeps)))
-
-    def _bound_to(self, new: int) -> None:
-        if self._admission is None or (new == self.max_rows and len(self.edges) == 1):
-            return
-        if self._admission.set(split(new, self._lags)):
-            self.max_rows = new
+        self._limits.batch(int(progress["numInputRows"]), busy_s, lags)
 
     def _publish_utilities(self, edge: str, text: str) -> None:
         jvm: Any = self.spark._jvm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.runtime.bound import BoundFollower, BoundPolicy, next_bound, split
+from spark_jobs.runtime.bound import BoundFollower, BoundPolicy, Limits, next_bound, split
 
 POLICY = BoundPolicy(target_s=4.0)
 
@@ -61,3 +61,56 @@ def test_a_bound_that_was_learned_while_little_was_kept_is_not_for_keeping_all()
     assert follower.kept(1.0) == 2_400
     follower.kept(0.0)
     assert follower.kept(1.0) == 600, "not by more at once than a slow batch would shrink it"
+
+
+class Query:
+    """Takes limits, unless it has not begun."""
+
+    def __init__(self, begun: bool = True) -> None:
+        self.begun, self.limits = begun, {"a": -1}
+
+    def set(self, limits: dict[str, int]) -> bool:
+        if self.begun:
+            self.limits = limits
+        return self.begun
+
+
+def limits(query: Query, first: int = 8_000) -> Limits:
+    found = Limits(BoundFollower(first, POLICY, cold_batches=0), ["a"])
+    found.attach(query)
+    return found
+
+
+def test_more_is_kept_of_smaller_batches() -> None:
+    query = Query()
+    found = limits(query)
+    found.keep("a", 0.3)
+    assert (query.limits, found.max_rows) == ({"a": -1}, 8_000), "nothing to say"
+    found.keep("a", 1.0)
+    assert (query.limits, found.max_rows) == ({"a": 2_400}, 2_400)
+
+
+def test_what_is_held_admits_nothing_whatever_comes() -> None:
+    query = Query()
+    found = limits(query)
+    found.keep("a", 0.3)
+    assert found.hold()
+    found.keep("a", 1.0)
+    found.batch(8_000, 40.0, {"a": 500})
+    assert query.limits == {"a": 0}
+    assert found.hold(), "it may be asked again"
+    found.attach(again := Query())
+    found.batch(500, 40.0, {"a": 500})
+    assert again.limits["a"] > 0, "a query that was started again is not held"
+
+
+def test_a_limit_that_was_not_taken_is_not_in_force() -> None:
+    query = Query(begun=False)
+    found = limits(query)
+    found.keep("a", 0.5)
+    found.keep("a", 1.0)
+    assert found.max_rows == 8_000
+    query.begun = True
+    found.batch(0, 0.0, {"a": 0})
+    assert (query.limits, found.max_rows) == ({"a": 4_000}, 4_000)
+    assert not Limits(BoundFollower(10, POLICY), ["a"]).hold(), "there is no query"
