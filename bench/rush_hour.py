@@ -19,6 +19,7 @@ still take everything and leave nothing, while they become longer and longer.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import dataclass, replace
 from math import inf
@@ -27,6 +28,7 @@ from typing import Any
 
 from _common import REPO, exit_code, fail, finish, say
 from _line import Strangers, change_policy, on_airflow
+from _twin import errors
 from spillway.demo import course
 from spillway.demo.control import CYCLES_LAGGING, CYCLES_TO_RECOVER, LAG_LIMIT_S, controlled
 from spillway.demo.course import Batch, Rush, Set
@@ -38,6 +40,7 @@ from spillway.model.samples import Mark
 from spillway.model.topology import Pipeline
 from spillway.plot import draw
 from spillway.policy import Policy
+from spillway.simulate.recording import from_observations
 
 HEAVY = "heavy"
 WITH, WITHOUT = "with control", "without"
@@ -52,6 +55,8 @@ class Played:
     decisions: list[dict[str, Any]]
     held: bool
     """Whether the injector kept the rate."""
+    seen: list[str]
+    """What the cycles saw, as they stored it."""
 
 
 def play(line: Line, scenario: Scenario, until_s: float, *, control_from_s: float = inf) -> Played:
@@ -69,6 +74,7 @@ def play(line: Line, scenario: Scenario, until_s: float, *, control_from_s: floa
         settings=line.settings(since, playing),
         decisions=line.rows("demo_decisions", since=since),
         held=held(report),
+        seen=[json.dumps(r["body"]) for r in line.rows("demo_observations", since=since)],
     )
 
 
@@ -116,6 +122,17 @@ def uncontrolled(run: Played, pipeline: Pipeline, within: Rush, cycle_s: float) 
         found[f"{name}_uncontrolled_s"] = _rounded(course.worst(own, within.ends_s - cycle_s, within.ends_s))
         found[f"{name}_grows"] = all(course.grows(points, within, cycle_s) for points in own.values())
     return found
+
+
+def twin_error(run: Played, record: Path | None) -> dict[str, Any] | None:
+    """How far the twin of the rush hour is off when it is given what was sent and kept; None when no cycle saw anything."""
+    if not run.seen:
+        return None
+    recording = from_observations(run.seen, source="the taxi pipeline through a rush hour")
+    if record is not None:
+        record.write_text(recording.to_json() + "\n", encoding="utf-8")
+        say(f"recording: {record}")
+    return errors(recording)
 
 
 def less_shed(models: dict[str, dict[str, Any]]) -> str | None:
@@ -191,6 +208,7 @@ def figure(path: Path, pipeline: Pipeline, runs: dict[str, Played], within: Rush
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figure", type=Path, default=Path("rush_hour.png"), help="where the figure goes")
+    parser.add_argument("--record", type=Path, help="where what the cycles saw goes, for `spillway simulate --against`")
     parser.add_argument("--overload", type=float, default=2.0, help="rush as a multiple of what the heavy query carries")
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of the policy, such as cpu_model=affine"
@@ -245,6 +263,7 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, within: Rush
         policy=dict(field.split("=", 1) for field in args.set),
         airflow=True,
         strangers_cpu_pct=others,
+        twin_error=twin_error(runs[next(iter(runs))], args.record),
         figure=str(args.figure),
         **more,
     )

@@ -7,6 +7,8 @@ one the form in which decisions take it and one the controller's own.
 It is played in steps of a second, not of the tenth that scenarios have, which would take several times as long; what that changes
 in lag and accuracy is told from fewer cycles of the same world in both.
 
+How far it is off a run that was recorded on the line is printed as well.
+
 Then the two models of what an operator costs, through a rush over several seeds: which one holds the lag, and with how much shed.
 """
 
@@ -22,15 +24,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from _common import exit_code, finish, say
+from _common import REPO, exit_code, finish, say
+from _twin import errors
 from spillway.decide.qod import decide
 from spillway.inject.profiles import Constant, Piecewise, Sine
 from spillway.model.qod import Decision, Observation
 from spillway.policy import Policy
+from spillway.simulate.recording import read
 from spillway.simulate.run import Loop, play
 from spillway.simulate.verdict import LAG_LIMIT_S
 from spillway.simulate.world import Costs, Load, Physics, TwinEdge, TwinNode, TwinOperator, World
 
+RECORDED = REPO / "scenarios" / "twin" / "recorded" / "rush_hour.json"
+"""A rush hour of the taxi pipeline on two cores, by `make bench NAME=rush_hour ARGS="--record …"`."""
 PER_PIPELINE = 30
 PER_NODE = 8
 CORES = 4.0
@@ -101,7 +107,12 @@ def main(argv: list[str] | None = None) -> int:
     models = [compared for mix in MIXES for nodes in (1, 2) for compared in rushes(mix, nodes, range(args.seeds))]
     show(models)
     steps = difference(args.instances, args.compared, args.step, args.seed)
-    return measure(args.instances, args.cycles, args.step, args.seed, steps=steps, models=[asdict(m) for m in models])
+    off = errors(read(RECORDED))
+    for operator, of in off.items():
+        say(f"against a recorded run, {operator}: {of}")
+    return measure(
+        args.instances, args.cycles, args.step, args.seed, steps=steps, models=[asdict(m) for m in models], against_recorded=off
+    )
 
 
 # -- two models of cost

@@ -98,7 +98,7 @@ def test_without_control_both_measures_of_what_is_behind_are_judged_alike(bench:
                          kept=1200, keep=1.0, decision=None, lag=lag)
             for n, lag in enumerate(lags)
         ]  # fmt: skip
-        played = rush_hour.Played(scenario=scenario, batches=batches, settings=[], decisions=[], held=True)
+        played = rush_hour.Played(scenario=scenario, batches=batches, settings=[], decisions=[], held=True, seen=[])
         found: dict[str, Any] = rush_hour.uncontrolled(played, taxi, within, 15.0)
         return found
 
