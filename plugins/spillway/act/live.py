@@ -89,13 +89,18 @@ def in_order(conn: Connection, dag_run: Any, before: Any, policy: Policy) -> Non
     previous = window_of(before, policy.qod_cycle_s)
     if previous.end != window.start or run_of(before, policy).key != run.key:
         return
-    state = str(before.state)
+    state = _word(before.state)
     if state == "success" or (state == "failed" and decisions.span(conn, run, previous.start, previous.end)):
         return
     raise OutOfOrder(
         f"the run of the window before this one is {state} and has decided nothing, and a replay goes on from what it decided "
         "there: create the backfill with --max-active-runs 1, and not backwards"
     )
+
+
+def _word(state: Any) -> str:
+    """Of a state that is a word, or one of Airflow's enumerations, of which not all say their value."""
+    return str(getattr(state, "value", state))
 
 
 def step(conn: Connection, name: str, interval: Interval, run: Run) -> list[str]:
@@ -120,7 +125,7 @@ def _was_observed(conn: Connection, interval: Interval, run: Run) -> None:
 
 def all_went_well(states: Mapping[str, Any]) -> None:
     """Raises when a task of the run failed: Airflow takes the state of a run from its last task alone."""
-    if failed := [name for name in STEPS if str(states.get(name)) == "failed"]:
+    if failed := [name for name in STEPS if _word(states.get(name)) == "failed"]:
         raise CycleStopped(f"{' and '.join(failed)} failed for at least one pipeline: see the log there, and `spillway why`")
 
 

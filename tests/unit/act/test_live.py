@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import Enum
 from types import SimpleNamespace
 
 import pytest
@@ -84,6 +85,12 @@ def check(monkeypatch, *, decided=False, run=None, **before):
     return asked
 
 
+class State(str, Enum):  # noqa: UP042
+    """As Airflow's client for tasks has it: its text is not its value."""
+
+    SUCCESS, FAILED = "success", "failed"
+
+
 @pytest.mark.parametrize("state", ["running", "queued"])
 def test_a_replay_waits_for_nobody_and_goes_on_from_nothing(monkeypatch, state):
     with pytest.raises(OutOfOrder, match=f"is {state} and has decided nothing, .* --max-active-runs 1"):
@@ -92,6 +99,9 @@ def test_a_replay_waits_for_nobody_and_goes_on_from_nothing(monkeypatch, state):
 
 def test_a_replay_needs_a_decision_on_the_window_before(monkeypatch):
     assert check(monkeypatch, state="success") == []
+    assert check(monkeypatch, state=State.SUCCESS) == []
+    with pytest.raises(CycleStopped, match="decide failed"):
+        all_went_well({"observe": State.SUCCESS, "decide": State.FAILED})
     assert check(monkeypatch, state="failed", decided=True) == [("r", NOON - STEP, NOON)], "a gate refused a pipeline"
     with pytest.raises(OutOfOrder, match="is failed and has decided nothing"):
         check(monkeypatch, state="failed")
