@@ -24,7 +24,7 @@ from spillway.store.decisions import Run
 
 from tests.support.line import Line, driver_log, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 NAME, EDGE, FLOOR = "qodlive", "qodlive.in:heavy", 0.1
 YAML = f"""

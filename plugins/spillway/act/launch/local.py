@@ -87,11 +87,21 @@ def _process(handle: str) -> psutil.Process | None:
     return None
 
 
+def _is_driver(process: psutil.Process, store: str) -> bool:
+    line = process.info["cmdline"] or []
+    living = process.info["status"] != psutil.STATUS_ZOMBIE
+    return line[3:4] == ["spillway-driver"] and living and f"{STORE}={store}" in line
+
+
 def _drivers(store: str) -> Iterator[Found]:
-    for process in psutil.process_iter(["pid", "cmdline", "create_time", "status"]):
-        line = process.info["cmdline"] or []
-        if line[3:4] != ["spillway-driver"] or process.info["status"] == psutil.STATUS_ZOMBIE or f"{STORE}={store}" not in line:
+    """A child that a driver has forked, and that has not become another program yet, still looks like the driver."""
+    seen = {
+        p.info["pid"]: p for p in psutil.process_iter(["pid", "ppid", "cmdline", "create_time", "status"]) if _is_driver(p, store)
+    }
+    for process in seen.values():
+        if process.info["ppid"] in seen:
             continue
+        line = process.info["cmdline"]
         name = next((part.partition("=")[2] for part in line if part.startswith("spark.app.name=")), None)
         if name:
             yield Found(handle=_handle(process.info["pid"], process.info["create_time"], name), name=name)
