@@ -27,9 +27,9 @@ from spillway.topology import check_files
 
 ROOT = Path(__file__).resolve().parents[3]
 START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 150.0, 60.0
-WARM_RATE, WARM_BATCHES, WARM_GARBAGE = 40.0, 2, 0.02
+WARM_RATE, WARM_BATCHES, WARM_GARBAGE = 40.0, 1, 0.02
 """Garbage as well: what collects the dead letters also starts cold."""
-FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (0.75, 2.5), 60.0, 3
+FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (1.5, 3.0), 60.0, 2
 """A flood rises from the first to the second multiple of a scenario's peak, until so many batches were filled by it."""
 SHOW_EVERY_S = 5.0
 
@@ -167,7 +167,7 @@ class Line:
             topics=tuple(replace(t, rate=Constant(WARM_RATE), garbage=WARM_GARBAGE) for t in scenario.topics),
         )
         self._say(
-            f"Warming up: {WARM_RATE:g} events a second into each topic, until every operator has run {WARM_BATCHES} batches …"
+            f"Warming up: {WARM_RATE:g} events a second into each topic, until every operator has run {WARM_BATCHES} batch …"
         )
         since = self.now()
         playing = self.play(trickle)
@@ -176,11 +176,11 @@ class Line:
                 playing.thread.join(1.0)
                 ran = {r["operator"]: r["batches"] for r in self.rows("demo_batches", since=since)}
                 if all(ran.get(o.name, 0) >= WARM_BATCHES for o in self.pipeline.operators):
-                    self._say(f"every operator has run {WARM_BATCHES} batches")
+                    self._say(f"every operator has run {WARM_BATCHES} batch")
                     return
         finally:
             playing.end()
-        raise LineFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batches: see `spillway events`.")
+        raise LineFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batch: see `spillway events`.")
 
     def saturate(self, scenario: Scenario, operator: str, hand: Hand | None = None) -> float:
         """Rows per second the operator manages at keep 1: more than it can carry for a while, and then what is left of it, with a

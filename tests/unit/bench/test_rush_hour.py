@@ -57,7 +57,7 @@ def test_a_rush_that_was_not_played_shows(bench: Any, problems: list[str], given
     assert bench("rush_hour").held(report) is held
 
 
-@pytest.mark.parametrize(("until_s", "played_s"), [(170.0, 170.0), (90.0, 90.0)])
+@pytest.mark.parametrize(("until_s", "played_s"), [(162.0, 162.0), (90.0, 90.0)])
 def test_a_rush_is_played_to_its_end_and_not_stopped(bench: Any, until_s: float, played_s: float) -> None:
     """A player that was told to stop keeps quiet about the events it gave up."""
     from spillway.demo.line import Playing

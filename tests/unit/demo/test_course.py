@@ -48,7 +48,7 @@ def batch(t: float, edge: str = "union:heavy", **fields: Any) -> Batch:
 def test_the_rush_is_found_in_the_scenario() -> None:
     assert course.rush(SCENARIO) == RUSH
     found = course.rush(load(ROOT / "scenarios" / "rush_hour.yaml"))
-    assert 20 < found.begins_s < 21 and 89 < found.ends_s < 90.5 and found.peak == 600
+    assert 16 < found.begins_s < 17 and 85 < found.ends_s < 86.5 and found.peak == 600
 
 
 def test_a_scenario_without_a_rush_is_refused() -> None:
