@@ -44,7 +44,7 @@ ifdef T
 	@$(BIN)/python -m pytest $(T)
 else
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not ($(SERVICES))"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "($(SERVICES)) and not alone" --durations=10
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "($(SERVICES)) and not alone" --durations=10
 	@$(BIN)/python -m pytest -m alone
 endif
 
