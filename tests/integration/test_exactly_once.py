@@ -113,7 +113,6 @@ def settle(line: Line, what: str) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.alone
 @pytest.mark.timeout(1200)
 def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
     chance = random.Random(7)
