@@ -272,8 +272,23 @@ def test_injected_events_are_counted_over_phases(bench: Any) -> None:
 )
 def test_qod_scale(bench: Any, capsys: pytest.CaptureFixture[str], small: float, large: float, missed: str | None) -> None:
     times = {size: {"decide": [ms, ms], "columns_given": [ms / 2]} for size, ms in ((2_000, small), (200_000, large))}
-    assert bench("qod_scale").conclude(times) == (0 if missed is None else 1)
-    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
+    good = {2_000: {"decide": [1.0], "columns_given": [1.0]}}
+    for given, name in (((times, good, good), missed), ((good, times, good), missed and missed.replace("_within", IN_SHARED))):
+        assert bench("qod_scale").conclude(*given) == (0 if missed is None else 1)
+        assert [goal for goal, met in last_line(capsys)["goals"].items() if not met] == ([name] if name else [])
+
+
+IN_SHARED = "_in_shared_executors_within"
+
+
+def test_qod_scale_has_worlds_in_which_executors_are_shared(bench: Any) -> None:
+    from spillway.decide.qod.world import columns
+
+    scale = bench("qod_scale")
+    seen = scale.with_executors(scale.observation(400))
+    world = columns(seen.nodes, seen.operators, seen.edges)
+    assert len({i.executor for o in seen.operators for i in o.instances}) < 400
+    assert max(len(set(world.member_operator[world.member_executor == x])) for x in range(len(world.executor_cores))) > 1
 
 
 def test_qod_scale_measures_a_decision_that_sheds(bench: Any) -> None:

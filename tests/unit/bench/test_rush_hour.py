@@ -133,8 +133,8 @@ def test_a_bench_changes_the_policy_of_all_its_processes(bench: Any) -> None:
 
     line = bench("_line")
     with line._policy({"qod_cycle_s": 20}) as policy:
-        assert (policy.cpu_model, policy.qod_cycle_s, policy.qod_raise_limit) == ("proportional", 20, 0.25)
-        for model in ("affine", "proportional", "affine"):
+        assert (policy.cpu_model, policy.qod_cycle_s, policy.qod_raise_limit) == ("affine", 20, 0.25)
+        for model in ("proportional", "affine", "proportional"):
             changed = line.change_policy(cpu_model=model)
             assert changed == Policy.load()
             assert (changed.cpu_model, changed.qod_cycle_s, changed.qod_raise_limit) == (model, 20, 0.25)

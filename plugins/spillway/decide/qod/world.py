@@ -128,17 +128,40 @@ def _executors(operators: tuple[Operator, ...]) -> tuple[Floats, Ints]:
     many = np.arange(len(operators))
     if all(i.executor is None and i.cores == 1.0 for o in operators for i in o.instances):
         return np.ones(len(operators)), np.array([many, many, np.ones_like(many)])
-    found: dict[str | tuple[int, float], tuple[float, dict[int, int]]] = {}
+    number: dict[str | tuple[int, float], int] = {}
+    cores: list[float] = []
+    alone: list[bool] = []
+    executor: list[int] = []
     for k, operator in enumerate(operators):
         for i in operator.instances:
-            if i.executor is None:
-                found.setdefault((k, i.cores), (i.cores, {k: 1}))
-            else:
-                members = found.setdefault(i.executor, (i.cores, {}))[1]
-                members[k] = members.get(k, 0) + 1
-    kinds = dict.fromkeys((cores, tuple(members.items())) for cores, members in found.values())
-    rows = [(x, k, count) for x, (_, members) in enumerate(kinds) for k, count in members]
-    return _floats([cores for cores, _ in kinds]), np.array(rows, dtype=np.intp).reshape(-1, 3).T
+            key = (k, i.cores) if i.executor is None else i.executor
+            x = number.get(key)
+            if x is None:
+                x = number[key] = len(cores)
+                cores.append(i.cores)
+                alone.append(i.executor is None)
+            executor.append(x)
+    of = np.repeat(many, [len(o.instances) for o in operators])
+    rows, count = np.unique(np.array(executor, dtype=np.intp) * len(operators) + of, return_counts=True)
+    x, k = np.divmod(rows, len(operators))
+    count[np.array(alone, dtype=bool)[x]] = 1
+    return _kinds(_floats(cores), x, k, count)
+
+
+def _kinds(cores: Floats, executor: Ints, operator: Ints, count: Ints) -> tuple[Floats, Ints]:
+    """Executors that have the same operators and cores, once each; the members are ordered by executor, then operator."""
+    members = np.bincount(executor, minlength=len(cores))
+    slot = np.arange(len(executor)) - np.repeat(np.cumsum(members) - members, members)
+    inside = np.full((len(cores), 2 * int(members.max(initial=0)) + 1), -1.0)
+    inside[:, 0] = cores
+    inside[executor, 1 + 2 * slot] = operator
+    inside[executor, 2 + 2 * slot] = count
+    _, first = np.unique(inside, axis=0, return_index=True)
+    first.sort()
+    kind = np.full(len(cores), -1)
+    kind[first] = np.arange(len(first))
+    kept = kind[executor] >= 0
+    return cores[first], np.array([kind[executor[kept]], operator[kept], count[kept]], dtype=np.intp)
 
 
 def _floats(values: list[float] | list[float | None]) -> Floats:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from spillway.decide.qod import decide
+from spillway.decide.qod.world import columns
 from spillway.model.qod import Cost, Operator, Reason
 from spillway.policy import Policy
 
@@ -93,3 +94,19 @@ def test_no_executor_is_asked_for_more_than_it_has_and_none_is_left_idle(cpu_mod
                 others = {q: oracle.floors()[q] if oracle.priority(q) < oracle.priority(name) else got[q] for q in got}
                 assert not oracle.could_rise(others, name), (seed, name)
     assert bound > 40 and below > 100
+
+
+def test_executors_with_the_same_operators_and_cores_are_one_kind() -> None:
+    def placed(name: str, *executors: tuple[str | None, float]) -> Operator:
+        instance = query(name).instances[0]
+        return replace(query(name), instances=tuple(replace(instance, executor=x, cores=c) for x, c in executors))
+
+    found = seen(
+        placed("one", ("a", 2.0), ("a", 2.0), ("b", 2.0), ("b", 2.0), ("c", 2.0)),
+        placed("two", ("a", 2.0), ("b", 2.0), ("c", 2.0), ("d", 4.0)),
+        placed("three", (None, 1.0), (None, 1.0), (None, 3.0)),
+    )
+    world = columns(found.nodes, found.operators, found.edges)
+    members = zip(world.member_executor.tolist(), world.member_operator.tolist(), world.member_count.tolist(), strict=True)
+    assert world.executor_cores.tolist() == [2.0, 2.0, 4.0, 1.0, 3.0]
+    assert list(members) == [(0, 0, 2), (0, 1, 1), (1, 0, 1), (1, 1, 1), (2, 1, 1), (3, 2, 1), (4, 2, 1)]
