@@ -128,24 +128,16 @@ def _executors(operators: tuple[Operator, ...]) -> tuple[Floats, Ints]:
     many = np.arange(len(operators))
     if all(i.executor is None and i.cores == 1.0 for o in operators for i in o.instances):
         return np.ones(len(operators)), np.array([many, many, np.ones_like(many)])
-    number: dict[str | tuple[int, float], int] = {}
-    cores: list[float] = []
-    alone: list[bool] = []
-    executor: list[int] = []
-    for k, operator in enumerate(operators):
-        for i in operator.instances:
-            key = (k, i.cores) if i.executor is None else i.executor
-            x = number.get(key)
-            if x is None:
-                x = number[key] = len(cores)
-                cores.append(i.cores)
-                alone.append(i.executor is None)
-            executor.append(x)
+    keys = [(k, i.cores) if i.executor is None else i.executor for k, o in enumerate(operators) for i in o.instances]
+    size = [i.cores for o in operators for i in o.instances]
+    first = dict(zip(reversed(keys), reversed(size), strict=True))  # what the first of several says
+    number = {key: x for x, key in enumerate(dict.fromkeys(keys))}
+    executor = np.fromiter(map(number.__getitem__, keys), dtype=np.intp, count=len(keys))
     of = np.repeat(many, [len(o.instances) for o in operators])
-    rows, count = np.unique(np.array(executor, dtype=np.intp) * len(operators) + of, return_counts=True)
+    rows, count = np.unique(executor * len(operators) + of, return_counts=True)
     x, k = np.divmod(rows, len(operators))
-    count[np.array(alone, dtype=bool)[x]] = 1
-    return _kinds(_floats(cores), x, k, count)
+    count[np.array([isinstance(key, tuple) for key in number], dtype=bool)[x]] = 1
+    return _kinds(_floats([first[key] for key in number]), x, k, count)
 
 
 def _kinds(cores: Floats, executor: Ints, operator: Ints, count: Ints) -> tuple[Floats, Ints]:
