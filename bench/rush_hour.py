@@ -217,6 +217,9 @@ def main(argv: list[str] | None = None) -> int:
         "--models", action="store_true", help="play the rush under control twice, with cpu_model proportional and affine"
     )
     args = parser.parse_args(argv)
+    for file in filter(None, (args.figure, args.record)):
+        if not file.absolute().parent.is_dir():
+            return fail(f"{file} cannot be written: make the folder {file.parent} first.")
     scenario = replace(load(REPO / "scenarios" / "rush_hour.yaml"), pipelines=())
     within = course.rush(scenario)
     try:

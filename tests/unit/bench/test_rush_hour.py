@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -139,3 +140,8 @@ def test_a_bench_changes_the_policy_of_all_its_processes(bench: Any) -> None:
             assert changed == Policy.load()
             assert (changed.cpu_model, changed.qod_cycle_s, changed.qod_raise_limit) == (model, 20, 0.25)
         assert line.change_policy(qod_raise_limit=0.5).qod_raise_limit == 0.5
+
+
+def test_a_folder_that_is_missing_is_found_before_the_rush(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("rush_hour").main(["--record", str(tmp_path / "nowhere" / "x.json")]) != 0
+    assert "make the folder" in "".join(capsys.readouterr())
