@@ -142,6 +142,6 @@ def test_a_bench_changes_the_policy_of_all_its_processes(bench: Any) -> None:
         assert line.change_policy(qod_raise_limit=0.5).qod_raise_limit == 0.5
 
 
-def test_a_folder_that_is_missing_is_found_before_the_rush(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_folder_is_found_before_the_rush(bench: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("rush_hour").main(["--record", str(tmp_path / "nowhere" / "x.json")]) != 0
     assert "make the folder" in "".join(capsys.readouterr())
