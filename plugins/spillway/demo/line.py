@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[3]
 START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 150.0, 60.0
 WARM_RATE, WARM_BATCHES, WARM_GARBAGE = 40.0, 1, 0.02
 """Garbage as well: what collects the dead letters also starts cold."""
-FLOOD, FLOOD_LIMIT_S, FLOOD_BATCHES = (1.5, 3.0), 60.0, 2
+FLOOD, FLOOD_RAMP_S, FLOOD_LIMIT_S, FLOOD_BATCHES = (1.5, 3.0), 60.0, 120.0, 2
 """A flood rises from the first to the second multiple of a scenario's peak, until so many batches were filled by it."""
 SHOW_EVERY_S = 5.0
 
@@ -315,4 +315,4 @@ def _keep(edge: EdgeStatus) -> str:
 
 
 def _flood(highest: float) -> Profile:
-    return Ramp(start=FLOOD[0] * highest, end=FLOOD[1] * highest, over_s=FLOOD_LIMIT_S)
+    return Ramp(start=FLOOD[0] * highest, end=FLOOD[1] * highest, over_s=FLOOD_RAMP_S)
