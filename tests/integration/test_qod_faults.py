@@ -87,6 +87,56 @@ def test_the_last_executor_of_a_node_is_gone_when_the_node_is_seen_without_it(be
     assert heavy(cycle_) == []
 
 
+# ---- topics that are quiet for a while ----
+
+
+def quiet_before(cycle_: Cycle, batches: int) -> None:
+    """Of every operator only the newest so many batches of the window are there."""
+    window = cycle_.window(RUSH)
+    for operator in ("front", "light", "heavy"):
+        found = cycle_.sql(
+            "select batch_id from spillway.batch_metric where operator = %s and ended_at <= %s order by batch_id desc limit %s",
+            operator, window.end, batches,
+        )  # fmt: skip
+        for table in ("batch_metric", "edge_metric", "partition_metric"):
+            cycle_.sql(
+                f"delete from spillway.{table} where operator = %s and ended_at <= %s and not batch_id = any(%s)",
+                operator, window.end, [batch for (batch,) in found],
+            )  # fmt: skip
+
+
+def test_a_topic_that_wakes_up_is_held_until_its_first_batch(begin):
+    cycle_ = begin()
+    quiet_before(cycle_, 0)
+    assert not any(step.refused for step in cycle_.run(RUSH))
+    assert cycle_.decision(RUSH)[1:3] == ("held", "METRICS_STALE")
+
+
+def test_one_batch_is_enough_to_decide_by(begin):
+    cycle_ = begin()
+    quiet_before(cycle_, 1)
+    assert not any(step.refused for step in cycle_.run(RUSH))
+    assert cycle_.decision(RUSH)[1:3] == ("published", "")
+
+
+def test_executors_on_two_nodes_are_decided_by_what_they_take_together(begin):
+    """Spark hands a task to whichever is free: which executor comes first must not matter."""
+    found = []
+    for names in (("0", "1"), ("1", "0")):
+        cycle_ = begin("apply", f"p{names[0]}")
+        cycle_.sql("update spillway.executor_cpu set executor = %s where application = 'behind'", names[0])
+        cycle_.sql(
+            "insert into spillway.executor_cpu"
+            " (node, spark_app, executor, pipeline, application, at, cpu_pct, rss_bytes, window_s, written_at)"
+            " select 'n1', spark_app, %s, pipeline, application, at, cpu_pct / 3, rss_bytes, window_s, written_at"
+            " from spillway.executor_cpu where application = 'behind' and pipeline = %s",
+            names[1], f"p{names[0]}",
+        )  # fmt: skip
+        window = read_window(cycle_.conn, cycle_.window(RUSH), Policy())
+        found.append([i.cpu for i in window.instances if i.operator == "heavy" and i.pipeline == f"p{names[0]}"])
+    assert len(found[0]) == 2 and found[0] == pytest.approx(found[1]) and found[0][0] == pytest.approx(found[0][1])
+
+
 # ---- pipelines ----
 
 

@@ -38,12 +38,12 @@ class ExpectNodeCpuWithinItsCores(gxe.ExpectColumnValuesToBeBetween):
 
 class ExpectInputRateToBeMeasured(gxe.ExpectColumnValuesToNotBeNull):
     column: str = "in_rate"
-    description: str = "the input of every instance that is not warming was measured"
+    description: str = "the input of every instance that is not warming and has run a batch lately was measured"
 
 
 class ExpectInstanceCpuToBeMeasured(gxe.ExpectColumnValuesToNotBeNull):
     column: str = "cpu"
-    description: str = "the CPU of every instance that is not warming was measured"
+    description: str = "the CPU of every instance that is not warming and has run a batch lately was measured"
 
 
 class ExpectInputRateNotToBeNegative(gxe.ExpectColumnValuesToBeBetween):
@@ -93,7 +93,7 @@ class ExpectNoInstanceTooMany(gxe.ExpectColumnValuesToBeBetween):
 
 class ExpectArrivalRateToBeMeasured(gxe.ExpectColumnValuesToNotBeNull):
     column: str = "out_rate"
-    description: str = "what arrives on every edge was measured, unless one of its ends is warming"
+    description: str = "what arrives on every edge was measured, unless one of its ends is warming or has run no batch lately"
 
 
 class ExpectArrivalRateNotToBeNegative(gxe.ExpectColumnValuesToBeBetween):

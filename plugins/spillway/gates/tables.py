@@ -17,7 +17,10 @@ def observed(window: Window) -> dict[str, Rows]:
     """Nodes nobody runs on are left out: what is wrong with them stops nobody."""
     cores = {n.node: n.cores for n in window.nodes}
     used = {i.node for i in window.instances}
-    warming: dict[tuple[str, str | None], bool] = {(o.pipeline, o.operator): o.warming for o in window.operators}
+    # Of an operator that has run no batch lately nothing can be told: it is held, and nothing about it is wrong.
+    begins: dict[tuple[str, str | None], bool] = {
+        (o.pipeline, o.operator): o.warming or o.age_s is None for o in window.operators
+    }
     return {
         "nodes": [
             {
@@ -37,7 +40,7 @@ def observed(window: Window) -> dict[str, Rows]:
                 "executor": i.executor,
                 "in_rate": i.in_rate,
                 "cpu": i.cpu,
-                "settled": int(not i.warming),
+                "settled": int(not (i.warming or begins.get((i.pipeline, i.operator), False))),
                 "node_known": i.node in cores,
                 "beyond_node": None if i.cpu is None or i.node not in cores else i.cpu - 100.0 * cores[i.node],
                 "ahead_s": i.ahead_s,
@@ -60,7 +63,7 @@ def observed(window: Window) -> dict[str, Rows]:
                 "out_rate": e.out_rate,
                 "keep": e.keep,
                 "lag": e.lag,
-                "settled": int(not (warming[e.pipeline, e.consumer] or warming.get((e.pipeline, e.producer), False))),
+                "settled": int(not (begins[e.pipeline, e.consumer] or begins.get((e.pipeline, e.producer), False))),
                 "ahead_s": e.ahead_s,
             }
             for e in window.edges

@@ -164,6 +164,8 @@ class _Part:
         if not batches:
             return None
         begin = next((n for n, b in enumerate(batches) if b["ended_at"] > self.interval.start), len(batches) - 1)
+        if len(batches) == 1:
+            return self._by_one_batch(edge.producer, batches[0]["output_rows"])
         base = batches[begin - 1] if begin else batches[0]
         counted = batches[max(begin, 1) :]
         rows_out = [b["output_rows"] for b in counted]
@@ -171,11 +173,17 @@ class _Part:
         span = span_s(first, last, self._trigger_s(edge.producer))
         return sum(rows_out) / span if span > 0 and None not in rows_out else None
 
+    def _by_one_batch(self, operator: str, rows_out: int | None) -> float | None:
+        """What comes out per row that gets in, times what gets in."""
+        flows = [self._flows[e.name] for e in self.pipeline.inputs(operator)]
+        kept, rate = sum(f.kept for f in flows if f is not None), self._in[operator]
+        return rate * rows_out / kept if rows_out is not None and rate is not None and kept else None
+
     def _in_rate(self, operator: str) -> float | None:
         """Rows behind the shedders, per second: of what arrives on each input, the share that gets in.
 
-        Where the offsets do not tell the share, what the batches themselves kept. Without a batch only one thing is known: where
-        nothing arrives, nothing comes in."""
+        Where the offsets do not tell the share, what the batches themselves kept; of a single batch that is a part of what it
+        read. Without a batch only one thing is known: where nothing arrives, nothing comes in."""
         total = 0.0
         for edge in self.pipeline.inputs(operator):
             arriving, seen = self._out[edge.name], self._flows[edge.name]
@@ -185,6 +193,8 @@ class _Part:
                 continue
             elif seen is not None and seen.kept_rate is not None:
                 total += seen.kept_rate
+            elif seen is not None and arriving is not None:
+                total += arriving * (seen.kept / seen.read if seen.read else seen.keep)
             else:
                 return None
         return total
@@ -195,7 +205,11 @@ class _Part:
             return seen.share
         if arriving == 0.0:
             return self._keep(edge)[0]
-        return seen.kept_rate / arriving if seen is not None and seen.kept_rate is not None and arriving else None
+        if seen is None or not arriving:
+            return None
+        if seen.kept_rate is not None:
+            return seen.kept_rate / arriving
+        return seen.kept / seen.read if seen.read else seen.keep
 
     def _keep(self, edge: Edge) -> tuple[float, int | None]:
         """In force at the last batch; without one, as it was last set."""
@@ -339,17 +353,15 @@ def _sources_first(pipeline: Pipeline) -> list[str]:
 
 
 def _level(instances: list[InstanceRow]) -> list[InstanceRow]:
-    """The instances of an operator on one node with the CPU they have on average.
+    """The instances of an operator with the CPU they have on average.
 
-    Spark hands a task to whichever executor is free, so their parts of one batch differ by chance; the paper takes the one with
-    the least input for typical."""
-    used: dict[tuple[str, str], list[float]] = defaultdict(list)
+    Spark hands a task to whichever executor is free, so their parts of one batch differ by chance and by what else their node
+    does; the paper takes the one with the least input for typical, and their inputs are taken to be alike."""
+    used: dict[str, list[float]] = defaultdict(list)
     for i in instances:
         if i.cpu is not None:
-            used[i.operator, i.node].append(i.cpu)
-    return [
-        i if i.cpu is None else replace(i, cpu=sum(used[i.operator, i.node]) / len(used[i.operator, i.node])) for i in instances
-    ]
+            used[i.operator].append(i.cpu)
+    return [i if i.cpu is None else replace(i, cpu=sum(used[i.operator]) / len(used[i.operator])) for i in instances]
 
 
 def _edge_batches(found: Sequence[Row], edge: str) -> list[EdgeBatch]:
