@@ -188,13 +188,14 @@ def test_thesis(
 @pytest.mark.parametrize(
     ("more_points", "unmoved", "more_drives", "still", "ordered"),
     [
-        ([1.0, 0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [0.9, 1.0, 1.0], True),
-        ([1.0, 0.5, 0.5], [1.0, 0.9, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
-        ([1.0, 0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0], False),
-        ([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
-        ([0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
+        ([0.5, 0.6], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [0.99, 1.0, 1.0], True),
+        ([0.5, 0.6], [1.0, 0.9, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
+        ([0.5, 0.6], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 0.9, 1.0], False),
+        ([0.5, 0.5], [1.0, 1.0, 1.0], [0.5, 0.5, 0.5], [1.0, 1.0, 1.0], False),
+        ([0.5, 1.0], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
+        ([0.5], [1.0, 1.0, 1.0], [0.5, 0.3, 0.3], [1.0, 1.0, 1.0], False),
     ],
-    ids=["in order", "the other one too", "gave way no further", "did not give way", "too few"],
+    ids=["in order", "the other one too", "the other one later", "gave way no further", "did not give way", "too few"],
 )
 def test_thesis_order(
     bench: Any, more_points: list[float], unmoved: list[float], more_drives: list[float], still: list[float], ordered: bool
