@@ -17,10 +17,7 @@ def observed(window: Window) -> dict[str, Rows]:
     """Nodes nobody runs on are left out: what is wrong with them stops nobody."""
     cores = {n.node: n.cores for n in window.nodes}
     used = {i.node for i in window.instances}
-    # Of an operator that has run no batch lately nothing can be told: it is held, and nothing about it is wrong.
-    begins: dict[tuple[str, str | None], bool] = {
-        (o.pipeline, o.operator): o.warming or o.age_s is None for o in window.operators
-    }
+    begins = _begins(window)
     return {
         "nodes": [
             {
@@ -69,6 +66,16 @@ def observed(window: Window) -> dict[str, Rows]:
             for e in window.edges
         ],
     }
+
+
+def _begins(window: Window) -> dict[tuple[str, str | None], bool]:
+    """Operators of which nothing can be told yet: they warm up, have run no batch lately, or are fed by such a one. They are
+    held, and nothing about them is wrong."""
+    found: dict[tuple[str, str | None], bool] = {(o.pipeline, o.operator): o.warming or o.age_s is None for o in window.operators}
+    for _ in window.operators:
+        for edge in window.edges:
+            found[edge.pipeline, edge.consumer] |= found.get((edge.pipeline, edge.producer), False)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,6 +96,16 @@ def test_what_is_warming_may_be_unmeasured(column):
     assert not check_observation(negative, AHEAD).passed("taxi")
 
 
+def test_behind_an_operator_that_has_run_no_batch_lately_nothing_is_measured_yet():
+    waking = changed(window(TAXI), "operators", 0, age_s=None)
+    for table, column in (("instances", "in_rate"), ("edges", "out_rate")):
+        rows = getattr(waking, table)
+        waking = replace(waking, **{table: tuple(replace(row, **{column: None}) for row in rows)})
+    assert check_observation(waking, AHEAD).passed("taxi")
+    alone = changed(changed(window(TAXI), "operators", 2, age_s=None), "instances", 0, in_rate=None)
+    assert rules(check_observation(alone, AHEAD)) == {"input_rate_to_be_measured"}, "what lies above it runs"
+
+
 def test_no_number_is_missing():
     assert rules(check_observation(changed(window(TAXI), "instances", 0, cpu=float("nan")), AHEAD)) == {
         "instance_cpu_to_be_measured"
