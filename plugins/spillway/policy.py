@@ -120,6 +120,11 @@ class Policy:
         """How far a measurement may be dated ahead of its storing, least and most: before it by what storing may take, too."""
         return -(self.qod_clock_skew_s + self.qod_settle_s), self.qod_clock_skew_s
 
+    @property
+    def qod_request_s(self) -> float:
+        """A move that was requested this long ago and not begun is not made: spillway_streams, which begins it, has not run."""
+        return max(180.0, 4 * self.streams_interval_s)
+
     def backoff_s(self, attempts: int) -> float:
         """Pause before the launch that follows `attempts` launches without a healthy run.
 

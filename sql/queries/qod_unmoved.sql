@@ -1,5 +1,5 @@
--- Moves that were asked for and not made: of published decisions that got none although none was on its way, and those that
--- failed. One of both columns is null: a decision names an operator, a move its application.
+-- Moves that were asked for and not made: of published decisions that got none although none was on its way, those that failed, and
+-- those that nobody had begun in time. One of both columns is null: a decision names an operator, a move its application.
 select d.pipeline, m.move ->> 'operator' as operator, null::text as application
 from spillway.decision d
 cross join lateral jsonb_array_elements(d.output -> 'moves') as m (move)
@@ -11,4 +11,5 @@ where d.origin = 'live' and d.status = 'published' and d.interval_end > %(patien
 union
 select pipeline, null, application
 from spillway.reschedule
-where state = 'failed' and changed_at > %(patience)s and changed_at <= %(end)s
+where (state = 'failed' and changed_at > %(patience)s and changed_at <= %(end)s)
+   or (begun_at is null and requested_at <= %(waited)s and (state = 'requested' or changed_at > %(patience)s))

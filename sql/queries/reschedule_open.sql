@@ -1,7 +1,8 @@
--- The move that is on its way, with the application as it is.
-select r.id, r.pipeline, r.application, r.source, r.target, r.state, r.changed_at, a.desired, a.node, a.launched_node, a.generation,
-       h.state as beat
+-- The move that is on its way, with its pipeline and application as they are.
+select r.id, r.pipeline, r.application, r.source, r.target, r.state, r.requested_at, r.changed_at, r.node_before, p.mode, a.desired, a.node,
+       a.launched_node, a.generation, h.state as beat
 from spillway.reschedule r
+join spillway.pipeline p using (pipeline)
 join spillway.application a using (pipeline, application)
 left join spillway.heartbeat h on h.pipeline = a.pipeline and h.application = a.application and h.generation = a.generation
 where r.state in ('requested', 'moving', 'warming')

@@ -129,10 +129,10 @@ def _act(conn: Connection, found: Mapping[str, Any], interval: Interval, run: Ru
     if row(conn, "qod_decision_lock", id=decision, status=found["status"]) is None:
         return [f"{pipeline}: not published, it is applied no longer, declared anew or decided anew"] if decided else []
     life = Life.of(run.policy, interval.seconds, now)
-    return _publish(conn, found, life) if decided else _keep_alive(conn, found, interval, run, life)
+    return _publish(conn, found, life, run.policy) if decided else _keep_alive(conn, found, interval, run, life)
 
 
-def _publish(conn: Connection, found: Mapping[str, Any], life: Life) -> list[str]:
+def _publish(conn: Connection, found: Mapping[str, Any], life: Life, policy: Policy) -> list[str]:
     pipeline, decision, output = found["pipeline"], found["id"], found["output"]
     held = found["status"] == "held"
     due = puts(output["edges"], settings.current(conn, pipeline), life)
@@ -143,7 +143,7 @@ def _publish(conn: Connection, found: Mapping[str, Any], life: Life) -> list[str
     if held:
         return [f"{pipeline}: held"]
     execute(conn, "qod_decision_status", id=decision, status="published", reason="")
-    moved = request_move(conn, pipeline, decision, output["moves"], life.now)
+    moved = request_move(conn, pipeline, decision, output["moves"], policy, life.now)
     return [f"{pipeline}: {', '.join(f'{p.edge} {p.keep:.3g}' for p in due if p.changes) or 'nothing changes'}", *moved]
 
 

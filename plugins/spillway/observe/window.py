@@ -27,7 +27,7 @@ Row = dict[str, Any]
 ENDED = ("stopped", "failed", "fenced")
 """States of a driver's last heartbeat."""
 UNMOVED_S = 600.0
-"""For so long nothing counts on the move of an application that was refused or failed."""
+"""For so long nothing counts on the move of an application that was refused, failed or was not begun in time."""
 LOOK_BACK = 3
 """How many times as far as metrics may be old it is looked for the last ones: what is older than that is missing, not stale."""
 
@@ -78,10 +78,16 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         instances=tuple(i for p in parts for i in p.instances()),
         operators=tuple(o for p in parts for o in p.operators()),
         edges=tuple(e for p in parts for e in p.edges()),
-        unmoved=unmoved(
-            rows(conn, "qod_unmoved", patience=interval.end - timedelta(seconds=UNMOVED_S), end=interval.end), declared
-        ),
+        unmoved=unmoved(rows(conn, "qod_unmoved", **_moves(interval, policy)), declared),
     )
+
+
+def _moves(interval: Interval, policy: Policy) -> dict[str, datetime]:
+    return {
+        "end": interval.end,
+        "patience": interval.end - timedelta(seconds=UNMOVED_S),
+        "waited": interval.end - timedelta(seconds=policy.qod_request_s),
+    }
 
 
 def unmoved(found: Iterable[Mapping[str, Any]], declared: Mapping[str, Declared]) -> frozenset[tuple[str, str]]:

@@ -46,7 +46,7 @@ def test_moves_of_one_application_are_refused_once():
 def test_what_failed_lately_is_not_tried_again():
     request, refused = choose([move("heavy", "n2", "n1")], TAXI, seen(n1=20.0), [("heavy", "n1")])
     assert request is None
-    assert refused == ["heavy did not come up on n1 lately: it is not moved there again yet"]
+    assert refused == ["a move of heavy to n1 failed lately: it is not tried again yet"]
 
 
 def test_an_application_of_which_something_is_unknown_stays():
