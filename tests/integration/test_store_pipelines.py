@@ -70,6 +70,18 @@ def test_a_decided_node_survives_an_unrelated_apply(database: Database, control:
     assert database.sql("read", "select node, executors from spillway.application where application = 'front'") == [("n3", 3)]
 
 
+def test_a_decided_node_is_taken_back_by_declaring_it_and_then_the_old_one(database: Database, control: Any) -> None:
+    node = "select node from spillway.application where application = %s"
+    apply(control)
+    database.sql("control", "update spillway.application set node = 'n2'")
+    apply(control, ("node: n1", "node: n2"))
+    apply(control)
+    assert database.sql("read", node, "front") == [("n1",)]
+    apply(control, ("heavy: {", "heavy: {node: n2, "))
+    apply(control)
+    assert database.sql("read", node, "heavy") == [(None,)]
+
+
 def test_vanished_application_must_be_stopped(database: Database, control: Any) -> None:
     apply(control)
     one = (
