@@ -375,3 +375,17 @@ def test_the_first_window_after_a_decision_shows_what_came_of_it(begin, works, v
     assert ("missed" in kinds) is not works
     if not works:
         assert any(words.startswith("keep of front:heavy is 1 instead of") for words in found["missed"])
+
+
+def test_a_decision_whose_traffic_stops_stays_unverified(begin):
+    cycle_ = begin()
+    cycle_.run(RUSH)
+    decision, following = cycle_.decision(RUSH)[0], cycle_.window(RUSH + 2)
+    published = cycle_.window(RUSH).end + timedelta(seconds=3)
+    cycle_.sql("update spillway.decision set published_at = %s", published)
+    cycle_.sql("update spillway.setting_history set issued_at = %s", published)
+    for table in ("batch_metric", "edge_metric", "partition_metric"):
+        cycle_.sql(f"delete from spillway.{table} where ended_at > %s", published)
+    assert verify(cycle_.conn, following, LIVE).said == ()
+    assert cycle_.sql("select verified from spillway.decision where id = %s", decision) == [(None,)]
+    assert cycle_.sql("select kind from spillway.event where kind = 'missed'") == []

@@ -114,3 +114,23 @@ def test_what_was_not_measured_is_neither():
     found = compare(EXPECTED, changed(window(), "edges", 3, share=None), "taxi")
     assert found["accuracy"]["heavy"] == {"expected": 1.0, "measured": None}
     assert found["verdict"] == "confirmed"
+
+
+def quiet(found, *operators):
+    """The window as it is where these ran no batch, and what is known of them is from before."""
+    old = [replace(o, batches=0) if o.operator in operators else o for o in found.operators]
+    edges = [replace(e, keep=0.5, share=0.5) if e.consumer in operators else e for e in found.edges]
+    return replace(found, operators=tuple(old), edges=tuple(edges))
+
+
+def test_an_operator_without_a_batch_in_the_window_is_not_compared():
+    found = compare(EXPECTED, quiet(window(), "heavy"), "taxi")
+    assert (found["verdict"], found["missed"]) == ("confirmed", [])
+    assert found["keep"]["union:heavy"] == {"expected": 1.0, "measured": None}
+    assert found["keep"]["union:light"] == {"expected": 1.0, "measured": 1.0}
+    assert found["accuracy"]["heavy"] == {"expected": 1.0, "measured": None}
+    assert found["accuracy"]["light"] == {"expected": 1.0, "measured": 1.0}
+
+
+def test_a_window_without_batches_tells_nothing_of_a_decision():
+    assert compare(EXPECTED, quiet(window(), "union", "light", "heavy"), "taxi") is None
