@@ -72,7 +72,12 @@ def run_of(dag_run: Any, policy: Policy) -> Run:
     if dag_run.run_type != BACKFILL:
         return Run(origin=LIVE, policy=policy)
     conf = dag_run.conf or {}
-    changed = conf.get("policy") or {}
+    changed = {} if conf.get("policy") is None else conf["policy"]
+    if not isinstance(changed, Mapping):
+        raise PolicyError(
+            f"the backfill's configuration has the policy {changed!r}, but it must be a mapping of policy fields, "
+            'such as {"qod_raise_limit": 0.3}'
+        )
     try:
         policy = Policy(**{**asdict(policy), **changed})
     except TypeError:

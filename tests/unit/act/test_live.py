@@ -70,6 +70,17 @@ def test_a_wrong_policy_of_a_backfill_is_explained(changed, message):
         run_of(dag_run("backfill", conf={"policy": changed}), Policy())
 
 
+@pytest.mark.parametrize("given", ["bolder.yaml", ["qod_raise_limit"], [], "", 5, True])
+def test_a_policy_of_a_backfill_that_is_no_mapping_is_refused(given):
+    with pytest.raises(PolicyError) as told:
+        run_of(dag_run("backfill", conf={"policy": given}), Policy())
+    assert str(told.value) == (
+        f"the backfill's configuration has the policy {given!r}, but it must be a mapping of policy fields, "
+        'such as {"qod_raise_limit": 0.3}'
+    )
+    assert run_of(dag_run("backfill", conf={"policy": None}), Policy()).policy == Policy()
+
+
 def check(monkeypatch, *, decided=False, run=None, **before):
     """Whether a window may go on from the one before, of which the replay `r` decided something or not."""
     asked = []
