@@ -2,7 +2,8 @@
 
 The first red task is where a cycle stopped for at least one pipeline; its log and `spillway why` say why. The others went on;
 `verify` is red at their end, so that the run is. A backfill replays past windows and changes nothing that runs. Cycles shorter
-than 10 s run in one task that stays.
+than 10 s run in one task that stays for half an hour; it is red at its end when a cycle failed or was refused, and ends early
+when twenty in a row failed.
 """
 
 from __future__ import annotations

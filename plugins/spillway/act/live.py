@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from math import floor
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,8 @@ log = logging.getLogger("spillway.qod")
 SCHEDULED, BACKFILL = "scheduled", "backfill"
 NEARLY = 1e-6
 """Of a cycle: an end that is not a whole number of seconds is still an end."""
+IN_A_ROW = 20
+"""So many cycles in a row that stopped, in one process, are told at once."""
 STEPS: Mapping[str, Callable[[Connection, Interval, Run], Step]] = {
     "observe": observe,
     "decide": decide_all,
@@ -46,7 +48,7 @@ class NothingObserved(RuntimeError):
 
 
 class CycleStopped(RuntimeError):
-    """A step before the last one failed, so the whole run did."""
+    """A step before the last one failed, so the whole run did; or a cycle of those in one process."""
 
 
 def window_of(dag_run: Any, cycle_s: float) -> Interval:
@@ -141,28 +143,57 @@ def settle(interval: Interval, policy: Policy) -> None:
 
 
 def resident(connect: Callable[[], Connection], policy: Policy, until: datetime) -> int:
-    """Cycle after cycle in one process; a cycle that fails is the only one. Returns how many there were."""
-    run, count = Run(origin=LIVE, policy=policy), 0
+    """Cycle after cycle in one process. Returns how many there were.
+
+    One that stops or is refused holds up none after it, and is told at the end: CycleStopped. Too many in a row that stop, and
+    the end comes at once; a gate that refuses one pipeline does not hurry, for the others are decided."""
+    run, tally = Run(origin=LIVE, policy=policy), _Tally()
     conn: Connection | None = None
     try:
-        while (now := datetime.now(UTC)) < until:
+        while (now := datetime.now(UTC)) < until and tally.stopped_in_a_row < IN_A_ROW:
             end = last_window(policy.qod_cycle_s, now).end + timedelta(seconds=policy.qod_cycle_s)
             interval = Interval(start=end - timedelta(seconds=policy.qod_cycle_s), end=end)
             time.sleep(max(0.0, (end - now).total_seconds()))
             settle(interval, policy)
-            at = "connect"
+            at, refused = "connect", ""
             try:
                 conn = conn or connect()
                 for at, act in STEPS.items():
                     for words in act(conn, interval, run).refused:
                         log.warning("%s: %s", at, words)
-            except Exception:
+                        refused = f"{at}: {words}"
+            except Exception as error:
                 log.exception("the cycle of %s stopped at %s", interval.end, at)
+                tally.add(f"{at}: {type(error).__name__}: {' '.join(str(error).split())}", stopped=True)
                 if conn is not None:
                     conn.close()
                 conn = None
-            count += 1
+            else:
+                tally.add(refused)
     finally:
         if conn is not None:
             conn.close()
-    return count
+    tally.tell()
+    return tally.cycles
+
+
+@dataclass
+class _Tally:
+    """Of the cycles in one process."""
+
+    cycles: int = 0
+    failed: int = 0
+    stopped_in_a_row: int = 0
+    last: str = ""
+
+    def add(self, why: str, *, stopped: bool = False) -> None:
+        """One more, and why it did not go well."""
+        self.cycles += 1
+        self.stopped_in_a_row = self.stopped_in_a_row + 1 if stopped else 0
+        if why:
+            self.failed, self.last = self.failed + 1, why
+
+    def tell(self) -> None:
+        if self.failed:
+            see = "see the log, and `spillway why`"
+            raise CycleStopped(f"{self.failed} of {self.cycles} cycles failed or were refused ({see}), the last at {self.last}")

@@ -143,6 +143,58 @@ def test_a_run_is_as_red_as_its_tasks():
 # ---- cycles in one process ----
 
 
+def stay(monkeypatch, connect, act, cycles):
+    """So many cycles of 5 s with one step, and no waiting."""
+    monkeypatch.setattr(live, "STEPS", {"observe": act})
+    monkeypatch.setattr(live, "settle", lambda *_: None)
+    passes = [NOON + n * STEP / 3 for n in range(cycles + 1)]
+    clock = SimpleNamespace(now=lambda _: passes.pop(0), fromtimestamp=datetime.fromtimestamp)
+    monkeypatch.setattr(live, "datetime", clock)
+    monkeypatch.setattr(live.time, "sleep", lambda _: None)
+    return live.resident(connect, Policy(qod_cycle_s=5.0), NOON + cycles * STEP / 3)
+
+
+class Connection:
+    def close(self):
+        pass
+
+
+def test_cycles_that_all_went_well_are_green(monkeypatch):
+    assert stay(monkeypatch, Connection, lambda *_: Step(), 6) == 6
+
+
+def test_a_refused_cycle_is_told_at_the_end_and_ends_nothing(monkeypatch):
+    seen = []
+
+    def act(*_):
+        seen.append(1)
+        return Step(refused=("the observation gate refused rec: no rate",))
+
+    with pytest.raises(CycleStopped) as told:
+        stay(monkeypatch, Connection, act, 3 * live.IN_A_ROW)
+    assert len(seen) == 60
+    assert str(told.value) == (
+        "60 of 60 cycles failed or were refused (see the log, and `spillway why`), the last at observe: "
+        "the observation gate refused rec: no rate"
+    )
+
+
+def test_cycles_that_stop_again_and_again_are_told_at_once(monkeypatch):
+    seen = []
+
+    def act(*_):
+        seen.append(1)
+        if len(seen) != 5:
+            raise ArithmeticError("divided\nby zero")
+        return Step()
+
+    with pytest.raises(CycleStopped) as told:
+        stay(monkeypatch, Connection, act, 100)
+    assert len(seen) == 5 + live.IN_A_ROW
+    assert str(told.value).startswith("24 of 25 cycles failed or were refused (")
+    assert str(told.value).endswith(", the last at observe: ArithmeticError: divided by zero")
+
+
 def test_cycles_in_one_process_outlive_the_store(monkeypatch):
     """Postgres is away for two cycles, and once more in the middle of one."""
     away, done, closed = [1, 2], [], []
@@ -163,13 +215,8 @@ def test_cycles_in_one_process_outlive_the_store(monkeypatch):
             raise OSError("gone")
         return Step()
 
-    monkeypatch.setattr(live, "STEPS", {"observe": act})
-    monkeypatch.setattr(live, "settle", lambda *_: None)
-    passes = [NOON + n * STEP / 3 for n in range(7)]
-    clock = SimpleNamespace(now=lambda _: passes.pop(0), fromtimestamp=datetime.fromtimestamp)
-    monkeypatch.setattr(live, "datetime", clock)
-    monkeypatch.setattr(live.time, "sleep", lambda _: None)
-    assert live.resident(connect, Policy(qod_cycle_s=5.0), NOON + 2 * STEP) == 6
+    with pytest.raises(CycleStopped, match=r"^4 of 6 cycles failed or were refused .*, the last at connect: OSError: away 3$"):
+        stay(monkeypatch, connect, act, 6)
     assert len(done) == 3, "two cycles without a store, two with it, one without, one with it again"
     assert closed == [done[0], done[2]] and done[0] is done[1]
 
