@@ -109,7 +109,7 @@ def test_what_a_cycle_asks_of_a_week_of_decisions_is_found_by_indexes(database: 
         "qod_decided_lately": {"pipeline": "a", "since": since, "end": end},
         "qod_decision_lock": {"id": 7, "status": "decided"},
         "qod_observations": {**times, **run},
-        "qod_remembered": {"start": start, "since": since, "modes": ["a apply", "b apply"], **run},
+        "qod_remembered": {"start": start, "since": since, "modes": ["a apply", "b apply"], "begins": None, **run},
     }
     assert {name: found for name, values in asked.items() if (found := read(database, name, **values))} == {}
 

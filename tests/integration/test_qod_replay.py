@@ -98,13 +98,35 @@ def test_a_window_that_was_not_observed_is_not_decided(database: Database, recor
     assert step(conn, "decide", undeclared, RUN) == []
 
 
-def test_part_of_a_replay_goes_on_where_it_was(database: Database, recorded: Any) -> None:
-    """Windows from the middle on, decided after the whole: the memory of damping is that of the replay, not of nobody."""
+BOLDER = Run(origin="replay", replay="bolder", policy=Policy(qod_raise_limit=1.0, qod_raise_cycles=1, qod_drain_horizon_s=3600.0))
+
+
+def test_what_was_replayed_before_changes_no_replay(database: Database, recorded: Any) -> None:
+    """The windows from the middle on, then those just before them, then the first ones again: a replay begins where the live
+    cycles were, not where another one of its name ended."""
     recording, conn = recorded
-    replay(conn, recording.start, recording.at(SECONDS), RUN)
-    whole = database.sql("owner", KEEPS, "replay")
-    replay(conn, recording.at(150.0), recording.at(SECONDS), RUN)
-    assert database.sql("owner", KEEPS, "replay") == whole
+    live(conn, recording)
+    middle, last = recording.at(150.0), recording.at(SECONDS)
+    replay(conn, middle, last, BOLDER)
+    first = database.sql("owner", KEEPS, "replay")
+    assert len(first) == 10
+    replay(conn, recording.start, middle, BOLDER)
+    replay(conn, middle, last, BOLDER)
+    assert database.sql("owner", KEEPS, "replay")[10:] == first
+
+
+def test_a_replay_whose_first_window_is_refused_remembers_nothing_of_another(database: Database, recorded: Any) -> None:
+    recording, conn = recorded
+    live(conn, recording)
+    middle, last = recording.at(150.0), recording.at(SECONDS)
+    damage = "update spillway.edge_metric set keep = 2 where ended_at > %s and ended_at <= %s"
+    database.sql("owner", damage, middle, middle + timedelta(seconds=15))
+    replay(conn, middle, last, BOLDER)
+    first = database.sql("owner", KEEPS, "replay")
+    assert [row[4] for row in first[:2]] == ["refused", "decided"]
+    replay(conn, recording.start, middle, BOLDER)
+    replay(conn, middle, last, BOLDER)
+    assert database.sql("owner", KEEPS, "replay")[-10:] == first
 
 
 def test_another_policy_answers_what_would_have_been(

@@ -7,7 +7,7 @@ A replay decides on what was measured then. It does not know how the pipelines w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +41,12 @@ def intervals(start: datetime, end: datetime, cycle_s: float) -> Iterator[Interv
 def replay(
     conn: Connection, start: datetime, end: datetime, run: Run, *, on_window: Callable[[Interval], None] = lambda _: None
 ) -> int:
-    """Writes the decisions of a replay beside the historic ones; nothing that runs hears of it. Returns how many windows."""
+    """Writes the decisions of a replay beside the historic ones; nothing that runs hears of it. Returns how many windows.
+
+    What it remembers on its first window is what the live cycles did, whatever was replayed under its name before."""
     count = 0
     for interval in intervals(start, end, run.policy.qod_cycle_s):
+        run = run if count else replace(run, begins=interval.start)
         observe(conn, interval, run)
         decide_all(conn, interval, run)
         on_window(interval)

@@ -27,6 +27,9 @@ class Run:
     origin: str = LIVE
     replay: str = ""
     policy: Policy
+    begins: datetime | None = None
+    """Of a replay: its memory is that of the live cycles up to here, and its own from here on. None: its own, as far as there is
+    one, whoever decided it."""
 
     @property
     def digest(self) -> str:
@@ -169,7 +172,7 @@ def remembered(conn: Connection, run: Run, interval: Interval, modes: Mapping[st
     """What damping remembers, by pipeline, as long as the last decision is not older than metrics may be."""
     since = interval.start - timedelta(seconds=interval.seconds * run.policy.qod_stale_cycles)
     wanted = [f"{pipeline} {mode}" for pipeline, mode in modes.items()]
-    found = rows(conn, "qod_remembered", start=interval.start, since=since, modes=wanted, **run.key)
+    found = rows(conn, "qod_remembered", start=interval.start, since=since, modes=wanted, begins=run.begins, **run.key)
     return {r["pipeline"]: r["remember"] for r in found if r["remember"]}
 
 
