@@ -6,3 +6,6 @@ alter table spillway.reschedule
 update spillway.reschedule set begun_at = changed_at where state <> 'requested';
 update spillway.reschedule r set node_before = case r.state when 'requested' then a.node else r.source end
 from spillway.application a where a.pipeline = r.pipeline and a.application = r.application;
+
+-- What was last said of a pipeline, and by whom: every cycle asks.
+create index event_said on spillway.event (pipeline, actor, id desc);

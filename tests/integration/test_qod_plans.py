@@ -12,7 +12,7 @@ from spillway.store.queries import query
 from tests.support.database import Database
 
 pytestmark = pytest.mark.integration
-CYCLE_S, DAYS = 15, 7
+CYCLE_S, DAYS, HOURS = 15, 7, 8
 
 REFERENCES = """
 select c.conrelid::regclass::text || ' (' || a.attname || ')',
@@ -46,18 +46,37 @@ from spillway.observation o, unnest(array['a', 'b']) p;
 insert into spillway.setting_history (pipeline, edge, keep, decision_id, issued_at, ttl_s, issued_by)
 select d.pipeline, e, 0.5, d.id, d.published_at, 60, 'qod' from spillway.decision d, unnest(array['x', 'y']) e;
 update spillway.decision set verified = '{}' where published_at < %(last)s - interval '1 minute';
-analyze spillway.observation, spillway.decision, spillway.setting_history"""
+insert into spillway.event (actor, pipeline, kind, text, at)
+select case when t < %(first)s + interval '1 minute' then 'qod' else 'streams' end, p, 'refused', 'x', t
+from generate_series(%(first)s::timestamptz, %(last)s, interval '15 s') t, unnest(array['a', 'b']) p;
+analyze spillway.observation, spillway.decision, spillway.setting_history, spillway.event"""
+METRICS = """
+insert into spillway.batch_metric (pipeline, application, operator, checkpoint, batch_id, generation, started_at, ended_at,
+    input_rows, output_rows, batch_ms, add_batch_ms, written_at)
+select p, 'all', o, 0, extract(epoch from t), 1, t - interval '2 s', t, 100, 100, 2000, 1900, t
+from generate_series(%(first)s::timestamptz, %(last)s, interval '5 s') t, unnest(array['a', 'b']) p, unnest(array['x', 'y']) o;
+insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept, keep,
+    keep_source, written_at)
+select pipeline, operator, operator, 0, batch_id, ended_at, 100, 50, 0.5, 'setting', ended_at from spillway.batch_metric;
+insert into spillway.executor_cpu (node, spark_app, executor, pipeline, application, at, cpu_pct, rss_bytes, window_s, written_at)
+select 'n', p, '0', p, 'all', t, 50, 1, 5, t
+from generate_series(%(first)s::timestamptz, %(last)s, interval '5 s') t, unnest(array['a', 'b']) p;
+insert into spillway.executor_rows (pipeline, application, operator, executor, at, rows, cpu_ms, window_s, written_at)
+select p, 'all', o, '0', t, 1, 1, 15, t
+from generate_series(%(first)s::timestamptz, %(last)s, interval '15 s') t, unnest(array['a', 'b']) p, unnest(array['x', 'y']) o;
+analyze spillway.batch_metric, spillway.edge_metric, spillway.executor_cpu, spillway.executor_rows"""
 
 
 @pytest.fixture
 def week(database: Database) -> datetime:
-    """Decisions of two pipelines that were refreshed in every cycle; the end of the last window."""
+    """Decisions of two pipelines that were refreshed in every cycle, and metrics of some hours; the end of the last window."""
     now = datetime.now(UTC).timestamp() // CYCLE_S * CYCLE_S
     last = datetime.fromtimestamp(now, UTC)
     connection = database.connect("owner")
     try:
         with connection, connection.cursor() as cursor:
             cursor.execute(FILL, {"first": last - timedelta(days=DAYS), "last": last})
+            cursor.execute(METRICS, {"first": last - timedelta(hours=HOURS), "last": last})
     finally:
         connection.close()
     return last
@@ -73,9 +92,12 @@ def test_retention_drops_a_day_of_decisions_in_seconds(database: Database, week:
     assert database.sql("read", count)[0][0] < before
 
 
-BIG = ("decision", "observation", "setting_history")
+BIG = ("decision", "observation", "setting_history", "event")
 FEW = 100
 """Rows: two pipelines have some 160 000 settings and 80 000 decisions in a week."""
+METRIC = ("batch_metric", "edge_metric", "executor_cpu", "executor_rows")
+SOME = 3000
+"""Rows of metrics that were measured in the ten minutes which are learned from; in all there are ten times as many."""
 
 
 def read(database: Database, name: str, **parameters: Any) -> list[str]:
@@ -92,8 +114,10 @@ def read(database: Database, name: str, **parameters: Any) -> list[str]:
         node = waiting.pop()
         waiting += node.get("Plans", [])
         touched = node["Actual Loops"] * (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
-        if node.get("Relation Name") in BIG and (node["Node Type"] == "Seq Scan" or touched > FEW):
-            found.append(f"{node['Node Type']} of {node['Relation Name']}: {touched} rows")
+        name = node.get("Relation Name", "")
+        whole = name in BIG and (node["Node Type"] == "Seq Scan" or touched > FEW)
+        if whole or (name.startswith(METRIC) and touched > SOME):
+            found.append(f"{node['Node Type']} of {name}: {touched} rows")
     return found
 
 
@@ -110,7 +134,13 @@ def test_what_a_cycle_asks_of_a_week_of_decisions_is_found_by_indexes(database: 
         "qod_decision_lock": {"id": 7, "status": "decided"},
         "qod_observations": {**times, **run},
         "qod_remembered": {"start": start, "since": since, "modes": ["a apply", "b apply"], "begins": None, **run},
-    }
+        "qod_event_once": {"pipeline": "a", "kind": "refused", "text": "x", "about": "x"},
+        "qod_unmoved": {"end": end, "patience": end - timedelta(minutes=10), "waited": end - timedelta(minutes=3)},
+        "qod_samples": {
+            **times, "since": start - timedelta(minutes=11), "closed": end + timedelta(seconds=2), "width_s": 15.0, "slices": 40,
+            "pipelines": ["a", "b"],
+        },
+    }  # fmt: skip
     assert {name: found for name, values in asked.items() if (found := read(database, name, **values))} == {}
 
 
