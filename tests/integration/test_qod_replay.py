@@ -218,3 +218,12 @@ def test_mode_decisions_and_why(database: Database, recorded: Any, monkeypatch: 
     seen = json.loads(say("decisions", "--observation", number))
     assert [n["name"] for n in seen["nodes"]] == ["n1", "n2"]
     assert "there is no observation of decision 999999" in say("decisions", "--observation", "999999", code=2)
+    say("mode", "rec", "apply")
+    database.sql("owner", "delete from spillway.topic_metric")
+    window = Interval(start=recording.at(SECONDS - 15.0) + timedelta(seconds=15), end=recording.at(SECONDS + 15.0))
+    observe(conn, window, Run(policy=Policy()))
+    [(refused,)] = database.sql("read", "select id from spillway.decision where status = 'refused'")
+    assert say("decisions", "--observation", str(refused), code=2) == (
+        f"error: decision {refused} was refused for what was observed, which `spillway decide qod` does not read: "
+        f"`spillway why rec --decision {refused}` tells why.\n"
+    )

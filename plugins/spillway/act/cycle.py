@@ -80,7 +80,7 @@ def _costs(conn: Connection, interval: Interval, run: Run, pipelines: list[str])
 def _refuse(conn: Connection, window: Window, run: Run, pipeline: str, verdict: Verdict) -> str:
     failures, declared = verdict.failures[pipeline], window.declared[pipeline]
     seen = decisions.save_observation(
-        conn, run, window.interval, f"refused/{pipeline}", [pipeline], window.part(pipeline)
+        conn, run, window.interval, f"{decisions.REFUSED}{pipeline}", [pipeline], window.part(pipeline)
     )  # fmt: skip
     decision = decisions.save_decision(
         conn, run, window.interval, pipeline=pipeline, mode=declared.mode, version=declared.version, observation=seen,

@@ -61,21 +61,17 @@ def decisions(
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=10_000, help="how many of the newest")] = 20,
     replay: Annotated[str, typer.Option(metavar="NAME", help="those of a replay instead of the live ones")] = "",
     observation: Annotated[
-        int | None, typer.Option(metavar="ID", help="print what decision ID saw, as `spillway decide qod` reads it")
+        int | None, typer.Option(metavar="ID", help="print what decision ID was made on, as `spillway decide qod` reads it")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List what was decided."""
-    from spillway.store import Refused, session
-    from spillway.store.decisions import body_of, by_id, recent
+    from spillway.store import session
+    from spillway.store.decisions import recent
 
     with session("read") as conn:
         if observation is not None:
-            stored = by_id(conn, observation)
-            body = body_of(conn, stored.observation) if stored and stored.observation is not None else None
-            if body is None:
-                raise Refused(f"there is no observation of decision {observation}: `spillway decisions` lists what there is.")
-            typer.echo(json.dumps(body))
+            typer.echo(json.dumps(_world(conn, observation)))
             return
         found = recent(conn, pipeline=pipeline, limit=limit, replay=replay)
     if as_json:
@@ -85,6 +81,20 @@ def decisions(
         typer.echo(f"{d.id:>8}  {d.interval_end:%Y-%m-%d %H:%M:%S}Z  {d.pipeline:<16} {d.mode:<7} {d.status:<10} {_line(d)}")
     if not found:
         typer.echo("nothing was decided yet: see `spillway mode`, and the DAG spillway_qod in Airflow")
+
+
+def _world(conn: Any, decision: int) -> dict[str, Any]:
+    from spillway.store import Refused
+    from spillway.store.decisions import by_id, seen_by
+
+    stored = by_id(conn, decision)
+    seen = seen_by(conn, stored.observation) if stored and stored.observation is not None else None
+    if stored is None or seen is None:
+        raise Refused(f"there is no observation of decision {decision}: `spillway decisions` lists what there is.")
+    if seen.refused:
+        see = f"`spillway why {stored.pipeline} --decision {decision}` tells why"
+        raise Refused(f"decision {decision} was refused for what was observed, which `spillway decide qod` does not read: {see}.")
+    return seen.body
 
 
 def _line(decision: Stored) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 LIVE, REPLAY = "live", "replay"
+REFUSED = "refused/"
+"""Begins the name of what is no world, but the rows of one pipeline that a gate did not let through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,10 @@ class Seen:
     world: str
     pipelines: list[str]
     body: dict[str, Any]
+
+    @property
+    def refused(self) -> bool:
+        return self.world.startswith(REFUSED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,9 +192,15 @@ def by_id(conn: Connection, decision: int) -> Stored | None:
     return Stored(**found) if found else None
 
 
+def seen_by(conn: Connection, observation: int) -> Seen | None:
+    """What a decision was made on; of one that was refused for it, the rows of the window."""
+    found = row(conn, "observation_by_id", id=observation)
+    return Seen(**found) if found else None
+
+
 def body_of(conn: Connection, observation: int) -> dict[str, Any] | None:
-    found = row(conn, "observation_body", id=observation)
-    return found["body"] if found else None
+    found = seen_by(conn, observation)
+    return found.body if found else None
 
 
 def gate_failures(conn: Connection, decision: int) -> list[dict[str, Any]]:

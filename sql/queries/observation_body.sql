@@ -1,1 +1,0 @@
-select body from spillway.observation where id = %(id)s

@@ -1,0 +1,1 @@
+select id, world, pipelines, body from spillway.observation where id = %(id)s
