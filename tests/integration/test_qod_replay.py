@@ -166,7 +166,17 @@ def test_another_policy_answers_what_would_have_been(
     ("arguments", "message"),
     [
         (["--from", "yesterday"], "--from yesterday is no moment: give 2026-05-01T12:00 (UTC), or how long ago, such as 60m."),
-        (["--from", "5s"], "there is no whole window of 15 s between"),
+        (["--from", "99999999999h"], "--from 99999999999h is no moment: give 2026-05-01T12:00 (UTC), or how long ago,"),
+        (["--from", "0001-01-01T00:00+14:00"], "--from 0001-01-01T00:00+14:00 is no moment: give 2026-05-01T12:00 (UTC)"),
+        (["--from", "1h", "--to", "9999-12-31T23:59-14:00"], "--to 9999-12-31T23:59-14:00 is no moment: give 2026-05-01T12:00"),
+        (["--from", "9999-12-31T23:59:59"], "there is no whole window of 15 s between 9999-12-31 23:59:59Z and 20"),
+        (["--from", "5s"], "there is no whole window of 15 s between 20"),
+        (
+            ["--from", "2020-01-01", "--to", "2020-01-02"],
+            "there is nothing to replay between 2020-01-01 00:00:00Z and 2020-01-02 ",
+        ),
+        (["--from", "1h", "--plot", "a.doc"], "error: a.doc cannot be written: a figure ends in .png, .svg or .pdf."),
+        (["--from", "1h", "--plot", "no/such/a.png"], "error: no/such/a.png cannot be written: No such file or directory."),
         (["--from", "5m", "--pipeline", "rex"], "there is no pipeline rex: did you mean rec?"),
         (["--from", "5m", "--policy", "/nowhere.yaml"], "the policy file /nowhere.yaml cannot be read: No such file"),
     ],
@@ -182,6 +192,21 @@ def test_what_cannot_be_replayed_is_explained(
     assert done.exit_code == 2
     assert message in done.output
     assert done.output.count("\n") == 1
+    assert database.sql("read", "select count(*) from spillway.decision") == [(0,)], "nothing was done"
+
+
+def test_a_replay_begins_with_what_is_stored(database: Database, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from spillway.cli.app import app
+
+    recording, _ = recorded
+    for name, value in database.environ().items():
+        monkeypatch.setenv(name, value)
+    to = recording.at(60.0).isoformat()
+    done = CliRunner().invoke(app, ["replay", "--from", "2001-01-01", "--to", to, "--json"])
+    assert done.exit_code == 0, done.output
+    assert done.stderr == f"nothing is stored from before {recording.start:%Y-%m-%d %H:%M:%S}Z: the replay begins there\n"
+    found = json.loads(done.stdout)
+    assert (found["windows"], found["from"]) == (4, recording.start.isoformat())
 
 
 def test_mode_decisions_and_why(database: Database, recorded: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,10 @@ from spillway.cli.who import me
 from spillway.model.qod import shortage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spillway.act.replay import Comparison
+    from spillway.model.window import Interval
     from spillway.store.decisions import Stored
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
@@ -183,23 +186,26 @@ def replay(
     from spillway.act.replay import replay as run_replay
     from spillway.policy import Policy
     from spillway.store import session
-    from spillway.store.decisions import REPLAY, Run, span
+    from spillway.store.decisions import REPLAY, Run, oldest_measured, span
 
     now = datetime.now(UTC)
     rules = Policy.load(policy)
     settled = now - timedelta(seconds=rules.qod_settle_s)
     start, end = moment("--from", since, now), min(moment("--to", to, now) if to else now, settled)
     run = Run(origin=REPLAY, replay=name or f"replay-{Run(policy=rules).digest[:8]}", policy=rules)
-    windows = sum(1 for _ in intervals(start, end, rules.qod_cycle_s))
-    if not windows:
-        raise BadInput(f"there is no whole window of {rules.qod_cycle_s:g} s between {start:%H:%M:%S} and {end:%H:%M:%S}.")
+    if start >= end or next(intervals(start, end, rules.qod_cycle_s), None) is None:
+        raise BadInput(f"there is no whole window of {rules.qod_cycle_s:g} s between {_when(start)} and {_when(end)}.")
+    if plot:
+        _drawable(plot)
     began = time.monotonic()
     with session("control", application_name="spillway-replay") as conn:
         if pipeline is not None:
             from spillway.store.pipelines import load
 
             load(conn, pipeline)
-        done = run_replay(conn, start, end, run)
+        start = stored_from(start, end, oldest_measured(conn), rules.qod_cycle_s)
+        progress = Progress(sum(1 for _ in intervals(start, end, rules.qod_cycle_s)))
+        done = run_replay(conn, start, end, run, on_window=progress)
         before, after = historic(conn, start, end, run, pipeline), span(conn, run, start, end, pipeline)
     took_s = time.monotonic() - began
     found = compare(before, after)
@@ -219,6 +225,45 @@ def replay(
         typer.echo(json.dumps(document, indent=2))
         return
     _print(found, run.replay, done, took_s)
+
+
+def _drawable(plot: str) -> None:
+    from spillway.plot import PlotError, check_path
+
+    try:
+        check_path(plot)
+    except PlotError as error:
+        raise BadInput(f"{error}.") from None
+
+
+def stored_from(start: datetime, end: datetime, oldest: datetime | None, cycle_s: float) -> datetime:
+    """`start`, or the window that the oldest measurement lies in: before that there is nothing to decide on, and it is said."""
+    first = datetime.fromtimestamp(oldest.timestamp() // cycle_s * cycle_s, tz=UTC) if oldest else end
+    if first <= start:
+        return start
+    if oldest is None or first + timedelta(seconds=cycle_s) > end:
+        what = f"the oldest measurement is of {_when(oldest)}" if oldest else "nothing was measured yet"
+        raise BadInput(f"there is nothing to replay between {_when(start)} and {_when(end)}: {what}.")
+    typer.echo(f"nothing is stored from before {_when(first)}: the replay begins there", err=True)
+    return first
+
+
+class Progress:
+    """Says now and then how far a replay is, to whoever waits for it."""
+
+    def __init__(self, windows: int, every_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.windows, self.every_s, self.clock = windows, every_s, clock
+        self.done, self.said = 0, clock()
+
+    def __call__(self, interval: Interval) -> None:
+        self.done += 1
+        if self.clock() - self.said >= self.every_s:
+            self.said = self.clock()
+            typer.echo(f"{self.done} of {self.windows} windows, up to {_when(interval.end)}", err=True)
+
+
+def _when(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
 
 
 def _print(found: Comparison, name: str, windows: int, took_s: float) -> None:
@@ -258,13 +303,13 @@ def moment(option: str, text: str, now: datetime) -> datetime:
     """
     from spillway.topology.section import parse_duration
 
-    if seconds := parse_duration(text):
-        return now - timedelta(seconds=seconds)
     try:
+        if seconds := parse_duration(text):
+            return now - timedelta(seconds=seconds)
         given = datetime.fromisoformat(text)
-    except ValueError:
+        return given.astimezone(UTC) if given.tzinfo else given.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         raise BadInput(f"{option} {text} is no moment: give 2026-05-01T12:00 (UTC), or how long ago, such as 60m.") from None
-    return given if given.tzinfo else given.replace(tzinfo=UTC)
 
 
 def _as_dict(decision: Stored) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 """Figures of runs over time. Drawing imports matplotlib; nothing else here does."""
 
-from spillway.plot.draw import PlotError, draw
+from spillway.plot.draw import PlotError, check_path, draw
 
-__all__ = ["PlotError", "draw"]
+__all__ = ["PlotError", "check_path", "draw"]

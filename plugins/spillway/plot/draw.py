@@ -135,10 +135,19 @@ def _write_marks(first: Axes, last: Axes, marks: Sequence[Mark]) -> None:
     last.set_xlabel("\n".join(["seconds", *words]), color=INK, loc="left", fontsize=9)
 
 
-def _save(figure: Any, path: Path) -> Path:
-    known = figure.canvas.get_supported_filetypes()
-    if path.suffix.lstrip(".").lower() not in known:
+def check_path(path: str | Path) -> None:
+    """Raises what is known of a path before anything is drawn: how it ends, and that there is a folder for it."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    path = Path(path)
+    if path.suffix.lstrip(".").lower() not in FigureCanvasBase.get_supported_filetypes():
         raise PlotError(f"{path} cannot be written: a figure ends in .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise PlotError(f"{path} cannot be written: No such file or directory")
+
+
+def _save(figure: Any, path: Path) -> Path:
+    check_path(path)
     try:
         figure.savefig(path)
     except OSError as error:

@@ -203,6 +203,12 @@ def body_of(conn: Connection, observation: int) -> dict[str, Any] | None:
     return found.body if found else None
 
 
+def oldest_measured(conn: Connection) -> datetime | None:
+    """When the oldest metrics were measured that are still there."""
+    found = row(conn, "metrics_oldest")
+    return found["at"] if found else None
+
+
 def gate_failures(conn: Connection, decision: int) -> list[dict[str, Any]]:
     return rows(conn, "decision_gates", decision=decision)
 
