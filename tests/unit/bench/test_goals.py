@@ -117,11 +117,19 @@ def test_cycle(
     decisions: dict[str, int],
     missed: list[str],
 ) -> None:
-    code = bench("cycle").conclude(
-        pipelines=10, lengths=lengths, ends=lengths, decisions=decisions, on_pct=on, off_pct=10.0
-    )  # fmt: skip
-    assert code == (1 if missed else 0)
-    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+    cycle = bench("cycle")
+    good = cycle.Measured(lengths=[3.0], ends=[3.0], decisions={"published": 10}, cpu_pct=28.0)
+    measured = cycle.Measured(lengths=lengths, ends=lengths, decisions=decisions, cpu_pct=on)
+    for model, under in (
+        ("proportional", {"proportional": measured, "affine": good}),
+        ("affine", {"proportional": good, "affine": measured}),
+    ):
+        assert cycle.conclude(pipelines=10, under=under, off_pct=10.0) == (1 if missed else 0)
+        last = last_line(capsys)
+        assert [(m, name) for m, goals in last["goals"].items() for name, met in goals.items() if not met] == [
+            (model, name) for name in missed
+        ]
+        assert set(last["models"]) == set(cycle.MODELS)
 
 
 def test_decisions_are_counted_on_the_windows_of_the_runs(bench: Any) -> None:

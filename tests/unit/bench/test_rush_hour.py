@@ -160,7 +160,7 @@ def test_a_bench_changes_the_policy_of_all_its_processes(bench: Any) -> None:
     from spillway.policy import Policy
 
     line = bench("_line")
-    with line._policy({"qod_cycle_s": 20}) as policy:
+    with line.changeable_policy({"qod_cycle_s": 20}) as policy:
         assert (policy.cpu_model, policy.qod_cycle_s, policy.qod_raise_limit) == ("affine", 20, 0.25)
         for model in ("proportional", "affine", "proportional"):
             changed = line.change_policy(cpu_model=model)
