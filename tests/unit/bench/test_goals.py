@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from spillway.model.qod import Observation
 
 from tests.support.benches import BENCH, last_line
 
@@ -43,6 +46,45 @@ def test_idle(
     measured = [{"cpu_pct": cpu, "memory_gb": memory} for cpu, memory in (services, both)]
     assert bench("idle").conclude(*measured) == (0 if missed is None else 1)
     assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
+
+
+@pytest.mark.parametrize(
+    ("help_s", "decide_s", "missed"),
+    [
+        ([0.2] * 10, [0.4, 0.49, 2.0], None),
+        ([0.2] * 10, [0.4, 0.51, 0.6], "decide_qod_within_0.5_s"),
+        ([0.6] * 10, [0.4] * 10, "help_within_0.5_s"),
+    ],
+)
+def test_start(
+    bench: Any, capsys: pytest.CaptureFixture[str], help_s: list[float], decide_s: list[float], missed: str | None
+) -> None:
+    assert bench("start").conclude({"help": help_s, "decide_qod": decide_s}) == (0 if missed is None else 1)
+    last = last_line(capsys)
+    assert [name for name, met in last["goals"].items() if not met] == ([missed] if missed else [])
+    assert last["seconds"]["decide_qod"]["median"] == statistics.median(decide_s)
+
+
+def test_start_runs_the_installed_command_often_enough(
+    bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = bench("start")
+    assert start.main(["--rounds", "9"]) == 1
+    assert capsys.readouterr().err == "--rounds is 9, too few for a median: give at least 10.\n"
+    command = tmp_path / "spillway"
+    monkeypatch.setattr(start.sys, "executable", str(tmp_path / "python"))
+    assert start.main([]) == 1
+    assert "run `make setup` first" in capsys.readouterr().err
+    command.write_text('#!/bin/sh\n[ "$1" = decide ] && cat > "$0.given"\necho "$*" >> "$0.ran"\n')
+    command.chmod(0o755)
+    start.main(["--rounds", "10"])
+    assert last_line(capsys)["runs"] == 10
+    assert (tmp_path / "spillway.ran").read_text().splitlines().count("decide qod -") == 11, "ten, and one to warm up"
+    assert Observation.from_json((tmp_path / "spillway.given").read_text()).operators
+    command.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    capsys.readouterr()
+    assert start.main([]) == 1
+    assert capsys.readouterr().err.endswith(f"`{command} decide qod -` ended with code 3: broken.\n")
 
 
 @pytest.mark.parametrize(
