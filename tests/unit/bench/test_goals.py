@@ -351,20 +351,48 @@ def test_qod_scale_measures_a_decision_that_sheds(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wall_s", "exact", "missed"),
-    [(59.9, True, None), (60.1, True, "in_a_minute"), (30.0, False, "no_row_lost_or_doubled")],
+    ("wall_s", "exact", "affine", "missed"),
+    [
+        (59.9, True, 0.7, None),
+        (60.1, True, 0.7, "in_a_minute"),
+        (30.0, False, 0.7, "no_row_lost_or_doubled"),
+        (30.0, True, 0.71, "affine_sheds_no_more"),
+    ],
 )
-def test_twin(bench: Any, capsys: pytest.CaptureFixture[str], wall_s: float, exact: bool, missed: str | None) -> None:
+def test_twin(
+    bench: Any, capsys: pytest.CaptureFixture[str], wall_s: float, exact: bool, affine: float, missed: str | None
+) -> None:
+    shed = {("light", 1): {"proportional": 0.8, "affine": 0.7}, ("heavy", 2): {"proportional": 0.7, "affine": affine}}
+    models = [
+        {"mix": mix, "nodes": nodes, "model": model, "shed": share}
+        for (mix, nodes), of in shed.items()
+        for model, share in of.items()
+    ]
     code = bench("twin").conclude(
         instances=10_000, cycles=1_000, wall_s=wall_s, cpu_s=wall_s, engine_s=10.0, decide_s=20.0, rows=1, shedding=1, moves=0,
-        exact=exact,
+        exact=exact, models=models,
     )  # fmt: skip
     assert code == (0 if missed is None else 1)
     assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
 
 
 def test_twin_measures_what_it_concludes_on(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    bench("twin").measure(60, 3, 1.0, 1)
+    bench("twin").measure(60, 3, 1.0, 1, models=[])
     found = last_line(capsys)
     assert found["instances"] == 60 and found["cycles"] == 3 and found["rows"] > 0
     assert found["goals"]["no_row_lost_or_doubled"]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[" * 100_000])
+def test_twin_says_in_one_sentence_that_there_is_no_recording(
+    bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
+    """Before it begins to measure, which takes minutes."""
+    twin, file = bench("twin"), tmp_path / "rush_hour.json"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(twin, "RECORDED", file)
+    monkeypatch.setattr(twin, "rushes", None)
+    assert twin.main([]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"{file} ") and "make bench NAME=rush_hour" in err and len(err.splitlines()) == 1
