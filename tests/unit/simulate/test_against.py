@@ -118,6 +118,14 @@ def test_a_recording_survives_its_file(tmp_path: Any) -> None:
     assert read(file) == recorded()
 
 
+def test_a_run_of_the_line_is_shipped_and_the_twin_can_be_held_against_it() -> None:
+    """As the bench of the twin does."""
+    recording = read(SCENARIOS / "recorded" / "rush_hour.json")
+    found = against(rush().world, rush().policy, recording, seed=rush().seed)
+    assert {o.operator for o in found.operators} == {"union", "light", "heavy"}
+    assert found.cycles >= 8 and heavy(found).lag_s.cycles >= 8, "of the eleven that a rush hour on the line has"
+
+
 def stored(*, prefix: str = "taxi/", leave_out: int | None = None) -> str:
     """The observations of the run as the live cycle stores them: names with their pipeline, one object per line."""
     run = shipped("rush_hour")
