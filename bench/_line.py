@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -33,7 +34,7 @@ POLICY = REPO / "policies" / "responsive.yaml"
 @contextlib.contextmanager
 def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Policy]]:
     """All services of this bench's own, with these tunables, and a pipeline on them that is not started yet."""
-    with _policy(tunables) as policy, scratch("bench") as folder:
+    with changeable_policy(tunables) as policy, scratch("bench") as folder:
         stack = Stack(home=folder / "run", services=ALL)
         say(f"starting {', '.join(ALL)}")
         try:
@@ -46,8 +47,8 @@ def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Polic
 
 
 @contextlib.contextmanager
-def _policy(tunables: Mapping[str, Any]) -> Iterator[Policy]:
-    """A file named in the environment, so that every process of the run has it, and reads it anew when it was changed."""
+def changeable_policy(tunables: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Policy]:
+    """The demo's, in a file named in the environment: every process of the run has it, and reads it anew when it was changed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "policy.yaml"
         file.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
@@ -75,7 +76,7 @@ def on_cluster(**tunables: Any) -> Iterator[tuple[Stack, Policy]]:
     """Everything but Airflow; threads of this process do what the tasks of spillway_streams and spillway_qod do, by the same
     functions."""
     stop = threading.Event()
-    with _policy(tunables) as policy, scratch("bench") as folder:
+    with changeable_policy(tunables) as policy, scratch("bench") as folder:
         stack = Stack(home=folder / "run", services=[s for s in ALL if s != "airflow"])
         say("starting the services")
         try:

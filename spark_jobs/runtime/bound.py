@@ -59,33 +59,50 @@ def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: B
 class BoundFollower:
     """Follows the batches of one query. The first ones of a run are slow because the JVMs are cold: they teach nothing."""
 
-    def __init__(self, first: int, policy: BoundPolicy, cold_batches: int = 2) -> None:
+    def __init__(self, first: int, policy: BoundPolicy, cold_batches: int = 2, *, restored: bool = False) -> None:
+        """`restored`: an earlier run has learned `first`, at a keep that nobody wrote down; most likely it is still in force."""
         self.bound, self._policy, self._cold, self._keep = first, policy, cold_batches, 1.0
+        self._learned, self._learned_at, self._restored = first, 1.0, restored
         self._recent: deque[float] = deque(maxlen=50)
 
     def batch(self, rows: int, busy_s: float, *, cut: bool) -> int:
+        self._restored = False
         if self._cold > 0:
             self._cold -= 1
             return self.bound
         if rows > 0:
             self._recent.append(busy_s)
-            self.bound = next_bound(self.bound, rows, busy_s, min(self._recent), self._policy, cut=cut)
+            before = self.bound
+            self.bound = next_bound(before, rows, busy_s, min(self._recent), self._policy, cut=cut)
+            if teaches(before, self.bound, cut=cut):
+                self._learned, self._learned_at = self.bound, self._keep
         return self.bound
 
     def kept(self, keep: float) -> int:
-        """Before more of what is read is kept: what was learned while little was kept would make a batch that takes far too long.
+        """Before another share of what is read is kept: what was learned while little was kept would make a batch that takes far
+        too long.
 
-        As if only rows that are kept cost something; a bound that is too small for that grows again by itself.
+        As if only rows that are kept cost something; a bound that is too small for that grows again by itself. It is always the
+        bound that was learned, at the keep of that time, that is scaled: a keep that falls and rises changes nothing.
 
-        >>> follower = BoundFollower(9000, BoundPolicy(target_s=4.0))
-        >>> follower.kept(0.3), follower.kept(0.6), follower.kept(0.5)
-        (9000, 4500, 4500)
+        >>> follower = BoundFollower(9000, BoundPolicy(target_s=4.0), cold_batches=0)
+        >>> follower.kept(0.3), follower.batch(9000, 4.0, cut=True)
+        (9000, 9000)
+        >>> follower.kept(0.6), follower.kept(0.5), follower.kept(0.3)
+        (4500, 5400, 9000)
         """
-        if keep > self._keep:
-            less = max(self._keep / keep, 1.0 / self._policy.shrink)
-            self.bound = max(min(self._policy.floor, self.bound), int(self.bound * less))
         self._keep = keep
+        if self._restored:
+            self._learned_at = keep
+        less = self._learned_at / keep if keep > self._learned_at else 1.0
+        scaled = int(self._learned * max(less, 1.0 / self._policy.shrink))
+        self.bound = max(min(self._policy.floor, self._learned), scaled)
         return self.bound
+
+
+def teaches(before: int, after: int, *, cut: bool) -> bool:
+    """Whether a batch has changed the bound, or confirmed it: one that the bound did not cut says nothing while it is in time."""
+    return cut or before != after
 
 
 def split(bound: int, lags: dict[str, int]) -> dict[str, int]:

@@ -85,7 +85,8 @@ class OperatorQuery:
         limits = BoundPolicy(
             target_s=site.pipeline.batch_target_s, floor=site.policy.batch_rows_min, ceiling=site.policy.batch_rows_max
         )
-        self._limits = Limits(BoundFollower(first, limits), [e.name for e in self.edges])
+        follower = BoundFollower(first, limits, restored=state.max_rows is not None)
+        self._limits = Limits(follower, [e.name for e in self.edges])
         self.query: StreamingQuery | None = None
         self.batches = self.rows = 0
         self.last: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil, inf
+from math import ceil, floor, inf
 
 from spillway.inject.profiles import Profile
 from spillway.inject.scenario import Scenario, TopicLoad
@@ -350,3 +350,15 @@ def capacity(batches: Sequence[Batch], target_s: float, *, least: int = 2) -> fl
     if len(full) < max(least, 2) or paces[-1] > STEADY * max(paces[:-1]):
         return None
     return sum(b.kept for b in full[-2:]) / sum(b.ended_s - b.began_s for b in full[-2:])
+
+
+def windows(began: float, ended: float, cycle_s: float) -> list[float]:
+    """Ends of the windows that lie wholly within a stretch; all in Unix time, to which windows are aligned.
+
+    >>> windows(1007.0, 1060.0, 15.0)
+    [1035.0, 1050.0]
+    >>> windows(1005.0, 1035.0, 15.0)
+    [1020.0, 1035.0]
+    """
+    first, last = ceil(began / cycle_s - SAME) + 1, floor(ended / cycle_s + SAME)
+    return [number * cycle_s for number in range(first, last + 1)]

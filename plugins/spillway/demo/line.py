@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from spillway.demo.course import Batch, Set, capacity, peak
+from spillway.demo.course import Batch, Set, capacity, peak, windows
 from spillway.demo.hand import EDGE, Hand
 from spillway.demo.lineage import edges_before
 from spillway.demo.topics import Ends, Topics, await_letters
@@ -73,6 +73,10 @@ class Playing:
         if self.report is None:
             raise LineFailed(f"The injector stopped: {self.error or 'it gave no report'}.")
         return self.report
+
+    def windows(self, cycle_s: float, now: datetime) -> list[float]:
+        """Ends of the windows within what was played on which a decision has to be there by now: one takes a while."""
+        return windows(self.began, min(self.began + self.scenario.duration_s, now.timestamp() - cycle_s), cycle_s)
 
     def end(self) -> None:
         self.ended_at = self.ended_at or time.time()

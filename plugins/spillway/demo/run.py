@@ -189,6 +189,8 @@ def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: 
     report, spec = playing.ended(), line.pipeline
     edges = {r["edge"]: r for r in line.rows("demo_edges", since=begun.since)}
     batches = line.rows("demo_batches", since=begun.since)
+    cycle_s = Policy.load().qod_cycle_s
+    windows = playing.windows(cycle_s, line.now())
     decisions = line.rows("demo_decisions", since=begun.since)
     sources = [e for e in spec.edges if e.producer is None]
     arrived = sum(ends[e.topic].get(p, 0) - begun.start[e.topic].get(p, 0) for e in sources for p in ends[e.topic])
@@ -230,10 +232,10 @@ def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: 
             rush(playing.scenario),
             line.course(begun.since, playing),
             line.settings(begun.since, playing),
-            Policy.load().qod_cycle_s,
+            cycle_s,
         ),
-        played_s=playing.scenario.duration_s,
-        decisions=len(decisions),
+        windows=len(windows),
+        decided=len({d["interval_end"].timestamp() for d in decisions}.intersection(windows)),
         refused=sum(d["status"] in ("refused", "failed") for d in decisions),
         batches=sum(b["batches"] for b in batches),
         missing_batches=sum(b["missing"] for b in batches),

@@ -62,9 +62,12 @@ class Measured:
     queries: Mapping[str, QueryFlow]
     hand: HandKeep
     control: Controlled
-    played_s: float
-    decisions: int
+    windows: int
+    """Those that lie within what was played."""
+    decided: int
+    """Of these, how many there is a decision on."""
     refused: int
+    """Decisions that were refused or failed, also on windows before and after."""
     batches: int
     missing_batches: int
     metrics_dropped: int
@@ -154,13 +157,12 @@ def _control(m: Measured) -> list[Row]:
     ]
     share, wanted = (part / c.shed_read if c.shed_read else float("nan") for part in (c.shed_kept, c.shed_expected))
     tolerance = _tolerance(wanted, c.shed_read)
-    due = int(m.played_s / c.cycle_s) - 1
     return [
         Row(
             what="decisions of spillway_qod",
-            measured=f"{m.decisions}, of which {m.refused} refused or failed",
-            promised=f"one every {c.cycle_s:g} s, none refused",
-            good=m.decisions >= due > 0 and m.refused == 0,
+            measured=f"on {m.decided} of {m.windows} windows, {m.refused} refused or failed",
+            promised=f"one on every window of {c.cycle_s:g} s, none refused",
+            good=m.decided == m.windows > 0 and m.refused == 0,
         ),
         Row(
             what=f"lag above {LAG_LIMIT_S:g} s of traffic during the rush",

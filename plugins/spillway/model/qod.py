@@ -127,7 +127,7 @@ class Observation:
 
     @classmethod
     def from_json(cls, text: str | bytes | dict[str, Any]) -> Observation:
-        """Reads spec's interchange; raises ObservationError with one sentence."""
+        """Reads the interchange that docs/algorithms.md shows; raises ObservationError with one sentence."""
         from spillway.model.qod_json import read
 
         return read(text)

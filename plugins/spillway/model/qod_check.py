@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
 from spillway.model.qod import Edge, Observation, ObservationError
 
-UNBOUNDED = math.inf
+MOST, LEAST = 1e15, 1e-9
+"""Far beyond what is measured, and far enough within a float that products and ratios of several of them still are."""
+MOST_COUNT = 10**9
 
 
 def check(observation: Observation) -> None:
@@ -31,7 +31,7 @@ def check(observation: Observation) -> None:
     check_graph(observation)
 
 
-def _numbers(where: str, value: object, names: Iterable[str], high: float = UNBOUNDED) -> None:
+def _numbers(where: str, value: object, names: Iterable[str], high: float = MOST) -> None:
     for name in names:
         if (number := getattr(value, name)) is not None:
             as_number(f"{where}.{name}", number, high)
@@ -117,17 +117,26 @@ def _cycle(edges: Iterable[Edge]) -> list[str]:
     return [name, *reversed(path[path.index(name) :])]
 
 
-def as_number(where: str, value: Any, high: float = UNBOUNDED) -> float:
+def as_number(where: str, value: Any, high: float = MOST) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ObservationError(f"{where} is {kind(value)}, but must be {span(high)}")
-    if not 0.0 <= value <= min(high, sys.float_info.max):
-        shown = f"{value}" if isinstance(value, float) or abs(value) < 1e15 else "a number of too many digits"
-        raise ObservationError(f"{where} is {shown}, but must be {span(high)}")
-    return float(value)
+    if not 0.0 <= value <= high:
+        raise ObservationError(f"{where} is {shown(value)}, but must be {span(high)}")
+    return float(value) if value >= LEAST else 0.0
+
+
+def as_count(where: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST_COUNT:
+        raise ObservationError(f"{where} is {shown(value)}, but must be a whole number from 0 to {MOST_COUNT}")
+    return value
 
 
 def span(high: float) -> str:
-    return "a finite number of at least 0" if high == UNBOUNDED else f"a number from 0 to {high:g}"
+    return f"a number from 0 to {high:g}"
+
+
+def shown(value: Any) -> str:
+    return "a number of too many digits" if isinstance(value, int) and abs(value) >= 1e15 else kind(value)
 
 
 def kind(value: Any) -> str:

@@ -18,7 +18,7 @@ from spillway.model.qod import (
     Operator,
     Previous,
 )
-from spillway.model.qod_check import UNBOUNDED, as_number, check_graph, kind, span
+from spillway.model.qod_check import MOST, as_count, as_number, check_graph, kind, span
 
 
 def read(text: str | bytes | dict[str, Any]) -> Observation:
@@ -155,7 +155,7 @@ class _Fields:
                 hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(self.known)}"
                 raise ObservationError(f"{f'{self.path} has ' if self.path else ''}the unknown field {name}; {hint}")
 
-    def number(self, name: str, *, high: float = UNBOUNDED, needed: bool = False) -> Any:
+    def number(self, name: str, *, high: float = MOST, needed: bool = False) -> Any:
         value = self.take(name)
         if value is None:
             if needed:
@@ -200,10 +200,7 @@ class _Fields:
 
     def counts(self, name: str) -> dict[str, int]:
         value = self._mapping(name)
-        for key, number in value.items():
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-                raise ObservationError(f"{self.at(name)}.{key} is {number!r}, but must be a whole number of at least 0")
-        return dict(value)
+        return {key: as_count(f"{self.at(name)}.{key}", number) for key, number in value.items()}
 
     def _mapping(self, name: str) -> dict[str, Any]:
         value = self.take(name)

@@ -40,16 +40,15 @@ def next_bounds(
     return np.where((rows > 0) & (busy_s > 0) & (slow | quick) & moved, new, bound)
 
 
-def kept_bounds(bound: Ints, before: Floats, keep: Floats, *, least: int) -> Ints:
-    """The bounds before batches that keep another share of what they read than the last ones: see `BoundFollower.kept`.
+def kept_bounds(learned: Ints, at: Floats, keep: Floats, *, least: int) -> Ints:
+    """The bounds of batches that keep such a share of what they read, from those `learned` at the keeps `at`: see
+    `BoundFollower.kept`.
 
     >>> kept_bounds(np.array([9000, 9000]), np.array([0.3, 1.0]), np.array([0.6, 0.3]), least=10).tolist()
     [4500, 9000]
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        less = np.maximum(np.where(keep > 0, before / keep, 1.0), 1.0 / SHRINK)
-    scaled = np.maximum(np.minimum(least, bound), (bound * less).astype(np.int64))
-    return np.where(keep > before, scaled, bound)
+    less = np.maximum(np.divide(at, keep, out=np.ones_like(at), where=keep > at), 1.0 / SHRINK)
+    return np.maximum(np.minimum(least, learned), (learned * less).astype(np.int64))
 
 
 def admitted(waiting: Ints, bound: Floats, total: Floats, edges: Floats) -> Ints:

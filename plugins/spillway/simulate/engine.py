@@ -64,8 +64,12 @@ class Twin:
         self.last_over: Floats = np.zeros(operators)
         """What it took longer than a trigger."""
         self.bound: Ints = np.full(operators, policy.batch_rows_first)
+        self._learned: Ints = self.bound.copy()
+        """The bound as a batch has last changed or confirmed it,"""
+        self._learned_at: Floats = np.ones(operators)
+        """and what was kept of what is read at that time,"""
         self._bound_keep: Floats = np.ones(operators)
-        """What was kept of what is read when the bound was learned."""
+        """and is now."""
         self._next: Floats = self.last_start.copy()
         self._began, self._ready, self._plan = (np.zeros(operators) for _ in range(3))
         self._rows: Ints = np.zeros(operators, np.int64)
@@ -166,9 +170,8 @@ class Twin:
         chosen = starts[consumer]
         edges, consumer, rows = edges[chosen], consumer[chosen], rows[chosen]
         mean = sums(consumer, self.keep[edges], len(self.running)) / np.maximum(self._inputs, 1)
-        keep = np.where(starts, mean, self._bound_keep)
-        self.bound = kept_bounds(self.bound, self._bound_keep, keep, least=self._policy.batch_rows_min)
-        self._bound_keep = keep
+        self._bound_keep = np.where(starts, mean, self._bound_keep)
+        self.bound = kept_bounds(self._learned, self._learned_at, self._bound_keep, least=self._policy.batch_rows_min)
         taken = admitted(rows, self.bound[consumer].astype(float), total[consumer], self._inputs[consumer])
         kept = taken.copy()
         sheds = np.flatnonzero(self.keep[edges] < 1.0)
@@ -264,11 +267,13 @@ class Twin:
             return
         self._recent[which, slot] = busy_s
         shortest = self._recent[which].min(axis=1)
-        policy = self._policy
+        policy, before, cut = self._policy, self.bound[which], self._cut[which]
         self.bound[which] = next_bounds(
-            self.bound[which], self._rows[which], busy_s, shortest, self._target[which], self._cut[which],
+            before, self._rows[which], busy_s, shortest, self._target[which], cut,
             least=policy.batch_rows_min, most=policy.batch_rows_max,
         )  # fmt: skip
+        taught = which[cut | (self.bound[which] != before)]
+        self._learned[taught], self._learned_at[taught] = self.bound[taught], self._bound_keep[taught]
 
     def _leave(self, now: float) -> None:
         for instance, node in list(self._moving.items()):

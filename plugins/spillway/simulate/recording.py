@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from math import isfinite, isnan
+from math import isnan
 from pathlib import Path
 from typing import Any
 
 from spillway.model.qod import Observation, ObservationError, edge_name
+from spillway.model.qod_check import MOST, shown
 from spillway.simulate.run import Run
 
 FORMAT = "spillway-recording/1"
@@ -70,6 +71,8 @@ class Recording:
             raw = json.loads(text)
         except json.JSONDecodeError as error:
             raise RecordingError(f"line {error.lineno} is not valid JSON ({error.msg}): give one JSON object") from None
+        except ValueError:
+            raise RecordingError("it has a number of too many digits: give one JSON object") from None
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise RecordingError(f'it does not begin with "format": "{FORMAT}": give a file that was exported as a recording')
         cycles = raw.get("cycles")
@@ -98,6 +101,8 @@ def read(path: str | Path) -> Recording:
         return Recording.from_json(text)
     except RecordingError as error:
         raise RecordingError(f"{path} is no recording: {error}") from None
+    except RecursionError:
+        raise RecordingError(f"{path} is no recording: it is nested too deeply: give what docs/twin.md describes") from None
 
 
 def from_observations(lines: Iterable[str], *, source: str) -> Recording:
@@ -115,6 +120,8 @@ def from_observations(lines: Iterable[str], *, source: str) -> Recording:
                 raise RecordingError(f"line {number}: {error}") from None
             except ValueError:
                 raise RecordingError(f"line {number}: now is missing or no time: give the end of the window") from None
+            if (seen[-1][0].tzinfo is None) != (seen[0][0].tzinfo is None):
+                raise RecordingError(f"line {number}: of now here and in line 1 only one has a time zone: give all of them one")
     cycle_s = seen[0][1].cycle_s
     if not cycle_s:
         raise RecordingError("line 1: cycle_s is missing: give the length of a cycle in seconds")
@@ -269,10 +276,9 @@ def _fields(raw: Any, path: str, known: tuple[str, ...] | None = None) -> dict[s
     return raw
 
 
-def _number(value: Any, path: str, high: float = float("inf")) -> float | None:
+def _number(value: Any, path: str, high: float = MOST) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or not 0 <= value <= high:
-        allowed = "a number of at least 0" if high == float("inf") else f"a number from 0 to {high:g}"
-        raise RecordingError(f"{path} is {value!r}, but must be {allowed} or null")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
+        raise RecordingError(f"{path} is {shown(value)}, but must be a number from 0 to {high:g} or null")
     return float(value)

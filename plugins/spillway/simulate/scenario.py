@@ -66,7 +66,10 @@ class _Reader:
                 top.missing(name, allowed)
         self.nodes = tuple(self._node(n, d) for n, d in top.mapping("nodes", "a mapping of node names to {cores}").items())
         loads = tuple(self._load(n, d) for n, d in top.mapping("topics", "a mapping of topic names to {rate}").items())
-        operators, edges = self._pipelines(top.items("pipelines", "a list of {file}"))
+        entries = top.items("pipelines", "a list of {file}")
+        if top.data.get("pipelines") == []:
+            top.wrong("pipelines", "is empty", "at least one {file}")
+        operators, edges = self._pipelines(entries)
         policy = self._policy()
         physics = self._physics()
         if self.problems.found:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from spillway.simulate.run import Run
-from spillway.simulate.watch import offered, topics_above
+from spillway.simulate.run import Cycle, Run
+from spillway.simulate.watch import offered, operators_above, topics_above
 
 LAG_LIMIT_S = 2.0
 """More than this many seconds of traffic waiting is too much,"""
@@ -72,13 +72,13 @@ class Verdict:
 
 def verdict(run: Run) -> Verdict:
     """Queries of the run, the most important first."""
-    above = topics_above(run.world)
+    topics, above = topics_above(run.world), operators_above(run.world)
     queries = [n for n, o in enumerate(run.world.operators) if o.min_accuracy is not None]
     queries.sort(key=lambda n: (-(run.world.operators[n].priority or 0), run.world.operators[n].name))
-    return Verdict(queries=tuple(_query(run, n, above[n]) for n in queries))
+    return Verdict(queries=tuple(_query(run, n, topics[n], above[n]) for n in queries))
 
 
-def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
+def _query(run: Run, number: int, topics: list[int], above: Collection[str]) -> QueryVerdict:
     operator = run.world.operators[number]
     cycles = [c.window for c in run.cycles if c.window.live[number]]
     accuracy = [float(w.accuracy[number]) for w in cycles]
@@ -88,7 +88,7 @@ def _query(run: Run, number: int, topics: list[int]) -> QueryVerdict:
     rushed = min(accuracy, default=1.0) < WHOLE or max(lag, default=0.0) > LAG_LIMIT_S
     recovered = recovery(sent, accuracy, lag) if rushed else 0
     late = longest([value > LAG_LIMIT_S for value in lag])
-    again = relapses(sent, lag, _moved_before(run, number))
+    again = relapses(sent, lag, _moved_before(run, number, above))
     broken = []
     below = [a for a, rate, w in zip(accuracy, sent, cycles, strict=True) if a < floor - noise(floor, rate * w.length_s)]
     if below:
@@ -163,10 +163,17 @@ def relapses(offered: Sequence[float], lag_s: Sequence[float], anew: Collection[
     return found
 
 
-def _moved_before(run: Run, number: int) -> set[int]:
-    """Cycles of the query, counted while it runs, before which an instance moved: it is away for a while and starts cold."""
+def _moved_before(run: Run, number: int, above: Collection[str]) -> set[int]:
+    """Cycles of the query, counted while it runs, before which something moved that it feels: an instance of its own or of an
+    operator above it, which is away for a while and starts cold, or one that left or joined a node it runs on."""
     live = [n for n, c in enumerate(run.cycles) if c.window.live[number]]
-    return {k for k, n in enumerate(live) if n > 0 and run.cycles[n - 1].moved}
+    return {k for k, n in enumerate(live) if n > 0 and _felt(run, run.cycles[n - 1], number, above)}
+
+
+def _felt(run: Run, cycle: Cycle, number: int, above: Collection[str]) -> bool:
+    window = cycle.window
+    own = {run.world.nodes[k].name for k in window.node[window.owner == number].tolist()}
+    return any(m.operator in above or m.source in own or m.target in own for m in cycle.moved)
 
 
 def _calm(offered: Sequence[float]) -> float:

@@ -204,6 +204,17 @@ def topics_above(world: World) -> list[list[int]]:
     return [sorted(topics) for topics in found]
 
 
+def operators_above(world: World) -> list[set[str]]:
+    """The operators that each operator lives on, and itself."""
+    number = {operator.name: k for k, operator in enumerate(world.operators)}
+    found = [{operator.name} for operator in world.operators]
+    for edges in levels(world):
+        for edge in (world.edges[e] for e in edges.tolist()):
+            if edge.producer is not None:
+                found[number[edge.consumer]] |= found[number[edge.producer]]
+    return found
+
+
 def offered(window: Window, topics: list[int]) -> float:
     """Events per second that producers write to these topics."""
     return float(window.offered[topics].sum())

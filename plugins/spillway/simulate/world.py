@@ -79,14 +79,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Physics:
-    """How the twin behaves where the world's files say nothing. Measured values: docs/twin.md."""
+    """How the twin behaves where the world's files say nothing. Assumptions, chosen like what two cores do; see docs/twin.md."""
 
     step_s: float = 0.1
     """Length of a simulated step. Batches that follow each other closer than this lose the rest of a step."""
     delay_s: float = 3.0
     """From the end of a window to the moment drivers know what was decided on it."""
-    down_s: float = 5.0
-    """How long an instance is away while it moves."""
+    down_s: float = 30.0
+    """How long an instance is away while it moves: its application is stopped, and one with new JVMs starts elsewhere."""
     cold_s: float = 20.0
     """How long an instance that started or moved is slower than usual."""
     cold_factor: float = 2.0

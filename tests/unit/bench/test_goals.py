@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from spillway.model.qod import Observation
 
 from tests.support.benches import BENCH, last_line
 
@@ -43,6 +46,45 @@ def test_idle(
     measured = [{"cpu_pct": cpu, "memory_gb": memory} for cpu, memory in (services, both)]
     assert bench("idle").conclude(*measured) == (0 if missed is None else 1)
     assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
+
+
+@pytest.mark.parametrize(
+    ("help_s", "decide_s", "missed"),
+    [
+        ([0.2] * 10, [0.4, 0.49, 2.0], None),
+        ([0.2] * 10, [0.4, 0.51, 0.6], "decide_qod_within_0.5_s"),
+        ([0.6] * 10, [0.4] * 10, "help_within_0.5_s"),
+    ],
+)
+def test_start(
+    bench: Any, capsys: pytest.CaptureFixture[str], help_s: list[float], decide_s: list[float], missed: str | None
+) -> None:
+    assert bench("start").conclude({"help": help_s, "decide_qod": decide_s}) == (0 if missed is None else 1)
+    last = last_line(capsys)
+    assert [name for name, met in last["goals"].items() if not met] == ([missed] if missed else [])
+    assert last["seconds"]["decide_qod"]["median"] == statistics.median(decide_s)
+
+
+def test_start_runs_the_installed_command_often_enough(
+    bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    start = bench("start")
+    assert start.main(["--rounds", "9"]) == 1
+    assert capsys.readouterr().err == "--rounds is 9, too few for a median: give at least 10.\n"
+    command = tmp_path / "spillway"
+    monkeypatch.setattr(start.sys, "executable", str(tmp_path / "python"))
+    assert start.main([]) == 1
+    assert "run `make setup` first" in capsys.readouterr().err
+    command.write_text('#!/bin/sh\n[ "$1" = decide ] && cat > "$0.given"\necho "$*" >> "$0.ran"\n')
+    command.chmod(0o755)
+    start.main(["--rounds", "10"])
+    assert last_line(capsys)["runs"] == 10
+    assert (tmp_path / "spillway.ran").read_text().splitlines().count("decide qod -") == 11, "ten, and one to warm up"
+    assert Observation.from_json((tmp_path / "spillway.given").read_text()).operators
+    command.write_text("#!/bin/sh\necho broken >&2\nexit 3\n")
+    capsys.readouterr()
+    assert start.main([]) == 1
+    assert capsys.readouterr().err.endswith(f"`{command} decide qod -` ended with code 3: broken.\n")
 
 
 @pytest.mark.parametrize(
@@ -117,11 +159,19 @@ def test_cycle(
     decisions: dict[str, int],
     missed: list[str],
 ) -> None:
-    code = bench("cycle").conclude(
-        pipelines=10, lengths=lengths, ends=lengths, decisions=decisions, on_pct=on, off_pct=10.0
-    )  # fmt: skip
-    assert code == (1 if missed else 0)
-    assert [name for name, met in last_line(capsys)["goals"].items() if not met] == missed
+    cycle = bench("cycle")
+    good = cycle.Measured(lengths=[3.0], ends=[3.0], decisions={"published": 10}, cpu_pct=28.0)
+    measured = cycle.Measured(lengths=lengths, ends=lengths, decisions=decisions, cpu_pct=on)
+    for model, under in (
+        ("proportional", {"proportional": measured, "affine": good}),
+        ("affine", {"proportional": good, "affine": measured}),
+    ):
+        assert cycle.conclude(pipelines=10, under=under, off_pct=10.0) == (1 if missed else 0)
+        last = last_line(capsys)
+        assert [(m, name) for m, goals in last["goals"].items() for name, met in goals.items() if not met] == [
+            (model, name) for name in missed
+        ]
+        assert set(last["models"]) == set(cycle.MODELS)
 
 
 def test_decisions_are_counted_on_the_windows_of_the_runs(bench: Any) -> None:
@@ -302,20 +352,48 @@ def test_qod_scale_measures_a_decision_that_sheds(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wall_s", "exact", "missed"),
-    [(59.9, True, None), (60.1, True, "in_a_minute"), (30.0, False, "no_row_lost_or_doubled")],
+    ("wall_s", "exact", "affine", "missed"),
+    [
+        (59.9, True, 0.7, None),
+        (60.1, True, 0.7, "in_a_minute"),
+        (30.0, False, 0.7, "no_row_lost_or_doubled"),
+        (30.0, True, 0.71, "affine_sheds_no_more"),
+    ],
 )
-def test_twin(bench: Any, capsys: pytest.CaptureFixture[str], wall_s: float, exact: bool, missed: str | None) -> None:
+def test_twin(
+    bench: Any, capsys: pytest.CaptureFixture[str], wall_s: float, exact: bool, affine: float, missed: str | None
+) -> None:
+    shed = {("light", 1): {"proportional": 0.8, "affine": 0.7}, ("heavy", 2): {"proportional": 0.7, "affine": affine}}
+    models = [
+        {"mix": mix, "nodes": nodes, "model": model, "shed": share}
+        for (mix, nodes), of in shed.items()
+        for model, share in of.items()
+    ]
     code = bench("twin").conclude(
         instances=10_000, cycles=1_000, wall_s=wall_s, cpu_s=wall_s, engine_s=10.0, decide_s=20.0, rows=1, shedding=1, moves=0,
-        exact=exact,
+        exact=exact, models=models,
     )  # fmt: skip
     assert code == (0 if missed is None else 1)
     assert [name for name, met in last_line(capsys)["goals"].items() if not met] == ([missed] if missed else [])
 
 
 def test_twin_measures_what_it_concludes_on(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    bench("twin").measure(60, 3, 1.0, 1)
+    bench("twin").measure(60, 3, 1.0, 1, models=[])
     found = last_line(capsys)
     assert found["instances"] == 60 and found["cycles"] == 3 and found["rows"] > 0
     assert found["goals"]["no_row_lost_or_doubled"]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[" * 100_000])
+def test_twin_says_in_one_sentence_that_there_is_no_recording(
+    bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None
+) -> None:
+    """Before it begins to measure, which takes minutes."""
+    twin, file = bench("twin"), tmp_path / "rush_hour.json"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(twin, "RECORDED", file)
+    monkeypatch.setattr(twin, "rushes", None)
+    assert twin.main([]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(f"{file} ") and "make bench NAME=rush_hour" in err and len(err.splitlines()) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 from tests.support.benches import BENCH, last_line
 
 WITH = {
-    "lag_controlled_s": 0.4, "lagging_cycles": 3, "floors_kept": True, "in_order": True, "recovered_cycles": 5, "decisions": 12,
-    "refused": 0,
+    "lag_controlled_s": 0.4, "lagging_cycles": 3, "floors_kept": True, "in_order": True, "recovered_cycles": 5, "windows": 9,
+    "decided": 9, "refused": 0,
 }  # fmt: skip
 WITHOUT = {"lag_uncontrolled_s": 40.0, "lag_grows": True, "waiting_uncontrolled_s": 44.0, "waiting_grows": True}
 
@@ -30,7 +31,8 @@ WITHOUT = {"lag_uncontrolled_s": 40.0, "lag_grows": True, "waiting_uncontrolled_
         ({"recovered_cycles": 6}, {}, True, "whole_again_within_5_cycles"),
         ({"recovered_cycles": None}, {}, True, "whole_again_within_5_cycles"),
         ({"refused": 1}, {}, True, "no_decision_refused"),
-        ({"decisions": 0}, {}, True, "no_decision_refused"),
+        ({"decided": 8}, {}, True, "a_decision_on_every_window"),
+        ({"windows": 0, "decided": 0}, {}, True, "a_decision_on_every_window"),
     ],
 )
 def test_rush_hour(
@@ -74,13 +76,38 @@ def test_a_rush_is_played_to_its_end_and_not_stopped(bench: Any, until_s: float,
 
     report: Any = SimpleNamespace(problems=(), topics=[])
     line = SimpleNamespace(
-        mode=lambda _: None, now=lambda: None, play=play, look=lambda: "", course=lambda *_: [], settings=lambda *_: [],
-        rows=lambda *_, **__: [], hand_over=lambda *_: None,
+        mode=lambda _: None, now=lambda: at(until_s + 20.0), play=play, look=lambda: "", course=lambda *_: [],
+        settings=lambda *_: [], rows=lambda *_, **__: [], hand_over=lambda *_: None,
     )  # fmt: skip
     scenario = load(BENCH.parent / "scenarios" / "rush_hour.yaml")
-    played = bench("rush_hour").play(line, scenario, until_s, control_from_s=15.0)
+    played = bench("rush_hour").play(line, scenario, until_s, cycle_s=15.0)
     assert asked[0].scenario.duration_s == played_s and not asked[0].stop.is_set()
     assert played.held and played.scenario is scenario
+    assert played.windows == [15.0 * n for n in range(1, int(until_s / 15.0) + 1)]
+
+
+def test_every_window_of_the_rush_is_to_be_decided_on(bench: Any) -> None:
+    """What was decided before it, and while it drains, makes up for nothing."""
+    from spillway.demo.line import Playing
+    from spillway.inject.scenario import load
+
+    scenario = load(BENCH.parent / "scenarios" / "rush_hour.yaml")
+    played = Playing(scenario=scenario, began=1007.0)
+    assert played.windows(15.0, at(1300.0)) == [1020.0 + 15.0 * n for n in range(1, 10)]
+    assert played.windows(15.0, at(1166.0)) == [1020.0 + 15.0 * n for n in range(1, 9)], "the last one is still decided on"
+
+    def decided(*ends: float) -> Any:
+        return bench("rush_hour").Played(
+            scenario=scenario, batches=[], settings=[], windows=[1035.0, 1050.0, 1065.0], held=True, seen=[],
+            decisions=[{"interval_end": at(end), "status": "published"} for end in ends],
+        ).decided  # fmt: skip
+
+    assert decided(1020.0, 1035.0, 1050.0, 1065.0, 1080.0) == 3
+    assert decided(1020.0, 1035.0, 1065.0, 1080.0, 1095.0) == 2
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)
 
 
 def test_without_control_both_measures_of_what_is_behind_are_judged_alike(bench: Any) -> None:
@@ -99,7 +126,7 @@ def test_without_control_both_measures_of_what_is_behind_are_judged_alike(bench:
                          kept=1200, keep=1.0, decision=None, lag=lag)
             for n, lag in enumerate(lags)
         ]  # fmt: skip
-        played = rush_hour.Played(scenario=scenario, batches=batches, settings=[], decisions=[], held=True, seen=[])
+        played = rush_hour.Played(scenario=scenario, batches=batches, settings=[], decisions=[], windows=[], held=True, seen=[])
         found: dict[str, Any] = rush_hour.uncontrolled(played, taxi, within, 15.0)
         return found
 
@@ -133,7 +160,7 @@ def test_a_bench_changes_the_policy_of_all_its_processes(bench: Any) -> None:
     from spillway.policy import Policy
 
     line = bench("_line")
-    with line._policy({"qod_cycle_s": 20}) as policy:
+    with line.changeable_policy({"qod_cycle_s": 20}) as policy:
         assert (policy.cpu_model, policy.qod_cycle_s, policy.qod_raise_limit) == ("affine", 20, 0.25)
         for model in ("proportional", "affine", "proportional"):
             changed = line.change_policy(cpu_model=model)

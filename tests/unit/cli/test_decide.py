@@ -82,6 +82,11 @@ def test_a_decision_can_be_fed_on() -> None:
             EXAMPLE.replace('"lag"', '"lags"'),
             "error: standard input: edges[0] has the unknown field lags; did you mean lag?",
         ),
+        (
+            [],
+            EXAMPLE.replace('"cores":1.0', '"cores":1e308'),
+            "error: standard input: nodes[0].cores is 1e+308, but must be a number from 0 to 1e+15.",
+        ),
         (["seen.json", "--policy", "no.yaml"], None, "error: the policy file no.yaml cannot be read: No such file or directory"),
         (["seen.json", "--polizy", "x"], None, "error: No such option: --polizy"),
     ],

@@ -47,6 +47,11 @@ def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     Path("quick.yaml").write_text(QUICK)
     Path("query.yaml").write_text(PIPELINE)
+    Path("empty.yaml").write_text(f"{QUICK.partition('pipelines:')[0]}pipelines: []\n")
+    Path("deep.json").write_text('{"format": "spillway-recording/1", "cycles": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    times = ("2026-05-01T12:00:00+00:00", "2026-05-01T12:00:15")
+    seen = ({"nodes": [], "operators": [], "edges": [], "cycle_s": 15, "now": now} for now in times)
+    Path("zones.jsonl").write_text("\n".join(map(json.dumps, seen)))
 
 
 def run(*args: str) -> tuple[int, str, str]:
@@ -123,6 +128,12 @@ def test_a_figure_and_a_recording_are_written_and_the_twin_is_compared_with_it()
         (("quick.yaml", "--plot", "a.doc"), "error: a.doc cannot be written: a figure ends in .png, .svg or .pdf"),
         (("quick.yaml", "--record", "no/such/run.json"), "error: no/such/run.json cannot be written: No such file"),
         (("quick.yaml", "--policy", "none.yaml"), "error: the policy file none.yaml cannot be read"),
+        (("empty.yaml",), "error: empty.yaml:8: pipelines: is empty; allowed: at least one {file}"),
+        (("quick.yaml", "--against", "deep.json"), "error: deep.json is no recording: it is nested too deeply: give what "),
+        (
+            ("quick.yaml", "--against", "zones.jsonl"),
+            "error: zones.jsonl is no recording: line 2: of now here and in line 1 only",
+        ),
         ((), "error: Missing argument 'FILE'"),
     ],
 )

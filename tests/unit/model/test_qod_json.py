@@ -77,9 +77,9 @@ def test_a_decision_of_an_infeasible_world_is_json_too() -> None:
     assert decided["infeasible"]["cores_needed"] == pytest.approx(0.28)
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """GOOD with one value set; the path is dotted, numbers are positions."""
-    raw = copy.deepcopy(GOOD)
+def changed(path: str, value: Any, good: dict[str, Any] = GOOD) -> dict[str, Any]:
+    """With one value set; the path is dotted, numbers are positions."""
+    raw = copy.deepcopy(good)
     *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     at: Any = raw
     for part in way:
@@ -105,14 +105,14 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("nodes.0", 3), "nodes[0] is 3, but must be an object"),
         (changed("nodes.0.name", ""), "nodes[0].name is empty; it must be a name"),
         (changed("nodes.0.name", 7), "nodes[0].name is 7, but must be text"),
-        (changed("nodes.0.cores", None), "nodes[0].cores is missing; it must be a finite number of at least 0"),
+        (changed("nodes.0.cores", None), "nodes[0].cores is missing; it must be a number from 0 to 1e+15"),
         (changed("nodes.0.cores", 0), "nodes.n1.cores is 0, but must be more than 0"),
-        (changed("nodes.0.cores", "4"), "nodes[0].cores is the text '4', but must be a finite number of at least 0"),
-        (changed("nodes.0.cores", True), "nodes[0].cores is true, but must be a finite number of at least 0"),
-        (changed("nodes.0.cpu", float("nan")), "nodes[0].cpu is nan, but must be a finite number of at least 0"),
-        (changed("nodes.0.cpu", float("inf")), "nodes[0].cpu is inf, but must be a finite number of at least 0"),
-        (changed("nodes.0.cpu", -1), "nodes[0].cpu is -1, but must be a finite number of at least 0"),
-        (changed("nodes.0.cpu", 10**400), "nodes[0].cpu is a number of too many digits, but must be a finite number of at"),
+        (changed("nodes.0.cores", "4"), "nodes[0].cores is the text '4', but must be a number from 0 to 1e+15"),
+        (changed("nodes.0.cores", True), "nodes[0].cores is true, but must be a number from 0 to 1e+15"),
+        (changed("nodes.0.cpu", float("nan")), "nodes[0].cpu is nan, but must be a number from 0 to 1e+15"),
+        (changed("nodes.0.cpu", float("inf")), "nodes[0].cpu is inf, but must be a number from 0 to 1e+15"),
+        (changed("nodes.0.cpu", -1), "nodes[0].cpu is -1, but must be a number from 0 to 1e+15"),
+        (changed("nodes.0.cpu", 10**400), "nodes[0].cpu is a number of too many digits, but must be a number from 0 to 1e+15"),
         (changed("nodes.0.memory", 1), "nodes[0] has the unknown field memory; known are name, cores, cpu"),
         (changed("nodes", [*GOOD["nodes"] * 2]), "nodes has the name n1 twice; names must be unique"),
         (changed("operators.0.name", "bill"), "operators has the name bill twice; names must be unique"),
@@ -120,7 +120,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("operators.0.instances.0.node", "n2"),
          "operators.union.instances[0].node is n2, which is not declared in nodes; known are n1"),
         (changed("operators.0.instances.0.in_rate", -0.5),
-         "operators.union.instances[0].in_rate is -0.5, but must be a finite number of at least 0"),
+         "operators.union.instances[0].in_rate is -0.5, but must be a number from 0 to 1e+15"),
         (changed("operators.0.instances.0.warming", 1), "operators.union.instances[0].warming is 1, but must be true or false"),
         (changed("operators.0.instances.0.movable", "no"),
          "operators.union.instances[0].movable is the text 'no', but must be true or false"),
@@ -131,18 +131,25 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         (changed("operators.1.priority", True), "operators.bill.priority is true, but must be a whole number"),
         (changed("operators.1.min_accuracy", 1.1), "operators.bill.min_accuracy is 1.1, but must be a number from 0 to 1"),
         (changed("operators.0.priority", 1), "operators.union has something downstream, so its priority and min_accuracy follow"),
-        (changed("operators.0.cost", {"fixed": 1}), "operators.union.cost.per_arrived is missing; it must be a finite number"),
+        (changed("operators.0.cost", {"fixed": 1}), "operators.union.cost.per_arrived is missing; it must be a number"),
         (changed("edges.0.keep", 1.5), "edges[0].keep is 1.5, but must be a number from 0 to 1"),
-        (changed("edges.0.lag", -1), "edges[0].lag is -1, but must be a finite number of at least 0"),
+        (changed("edges.0.lag", -1), "edges[0].lag is -1, but must be a number from 0 to 1e+15"),
         (changed("edges.0.topic", None), "edges[0] has neither from nor topic; name the operator or the topic its rows come"),
         (changed("edges.1.from", "unoin"), "edges.unoin:bill.from is unoin, which is not an operator; did you mean union?"),
         (changed("edges.1.to", "billing"), "edges.union:billing.to is billing, which is not an operator; did you mean bill?"),
         (changed("edges.1", GOOD["edges"][0]), "edges has the name yellow:union twice; names must be unique"),
         ({**GOOD, "previous": {"keeps": {"a:b": 2}}}, "previous.keeps.a:b is 2, but must be a number from 0 to 1"),
         ({**GOOD, "previous": {"raise_ready": {"bill": -1}}},
-         "previous.raise_ready.bill is -1, but must be a whole number of at least 0"),
+         "previous.raise_ready.bill is -1, but must be a whole number from 0 to 1000000000"),
+        ({**GOOD, "previous": {"raise_ready": {"bill": 10**30}}},
+         "previous.raise_ready.bill is a number of too many digits, but must be a whole number from 0 to 1000000000"),
+        ({**GOOD, "previous": {"raise_ready": {"bill": "1"}}}, "previous.raise_ready.bill is the text '1', but must be a whole"),
+        (changed("nodes.0.cores", 1e308), "nodes[0].cores is 1e+308, but must be a number from 0 to 1e+15"),
+        (changed("operators.0.cost", {"fixed": 1, "per_arrived": 1e308, "per_kept": 1}),
+         "operators.union.cost.per_arrived is 1e+308, but must be a number from 0 to 1e+15"),
+        (changed("nodes.0.cores", 1e-300), "nodes.n1.cores is 0, but must be more than 0"),
         ({**GOOD, "previous": []}, "previous is an array, but must be an object"),
-        ({**GOOD, "age_s": -3}, "age_s is -3, but must be a finite number of at least 0"),
+        ({**GOOD, "age_s": -3}, "age_s is -3, but must be a number from 0 to 1e+15"),
         ({**GOOD, "now": 12}, "now is 12, but must be text"),
     ],
 )  # fmt: skip
@@ -151,6 +158,36 @@ def test_one_sentence_for_what_is_wrong(raw: Any, message: str) -> None:
         Observation.from_json(raw)
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("model", ["proportional", "affine"])
+@pytest.mark.parametrize("path", [
+    "nodes.0.cores", "nodes.0.cpu", "operators.0.instances.0.in_rate", "operators.0.instances.0.cpu",
+    "operators.1.instances.0.in_rate", "operators.1.instances.0.cpu", "operators.1.instances.0.cores", "operators.1.min_accuracy",
+    "operators.1.cost.fixed", "operators.1.cost.per_arrived", "operators.1.cost.per_kept", "operators.1.priority",
+    "edges.0.out_rate", "edges.0.lag", "edges.0.keep", "edges.1.out_rate", "edges.1.lag", "edges.1.keep",
+])  # fmt: skip
+@pytest.mark.parametrize("value", [0, 1e-300, 1e-9, 1e-6, 1, 1e6, 1e15, 10**30, 1e308])
+def test_whatever_number_is_given_is_decided_with_or_refused(path: str, value: float, model: str) -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["operators"][1]["cost"] = {"fixed": 1.0, "per_arrived": 0.1, "per_kept": 0.4}
+    try:
+        seen = Observation.from_json(changed(path, value, raw))
+    except ObservationError:
+        return
+    for paper in (False, True):
+        decided = json.loads(decide(seen, Policy(cpu_model=model), paper=paper).to_json())
+        assert all(0.0 <= e["keep"] <= 1.0 for e in decided["edges"])
+
+
+@pytest.mark.parametrize("model", ["proportional", "affine"])
+@pytest.mark.parametrize("nodes", [[], GOOD["nodes"]])
+def test_an_empty_world_has_nothing_to_decide(nodes: list[Any], model: str) -> None:
+    seen = Observation.from_json({"nodes": nodes, "operators": [], "edges": []})
+    for paper in (False, True):
+        found = decide(seen, Policy(cpu_model=model), paper=paper)
+        assert found.feasible and found.edges == () and not found.queries
 
 
 def test_a_cycle_is_named() -> None:

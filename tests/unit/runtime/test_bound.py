@@ -55,12 +55,46 @@ def test_the_split_follows_the_lag_and_starves_nobody() -> None:
 
 
 def test_a_bound_that_was_learned_while_little_was_kept_is_not_for_keeping_all() -> None:
+    follower = learned(8_000, 0.3)
+    assert follower.kept(1.0) == 2_400
+    assert follower.kept(1.0) == 2_400
+    assert follower.kept(0.6) == 4_000, "as it was learned at 0.3, not as it was scaled to 1"
+    assert learned(8_000, 0.0).kept(1.0) == 2_000, "not by more than a slow batch would shrink it"
+
+
+def learned(bound: int, keep: float) -> BoundFollower:
+    """A full batch that took as long as it should has confirmed the bound at that keep."""
+    follower = BoundFollower(bound, POLICY, cold_batches=0)
+    assert follower.kept(keep) == bound, "keeping less makes no batch longer"
+    assert follower.batch(bound, POLICY.target_s, cut=True) == bound
+    return follower
+
+
+def test_a_keep_that_falls_and_rises_does_not_wear_the_bound_down() -> None:
+    follower = BoundFollower(10_000, POLICY, cold_batches=0)
+    for _ in range(10):
+        for keep in (0.5, 1.0):
+            follower.kept(keep)
+            assert follower.batch(300, 0.5, cut=False) == 10_000, "such a batch teaches nothing"
+    low = learned(8_000, 0.5)
+    assert [low.kept(keep) for keep in (1.0, 0.5) * 10] == [4_000, 8_000] * 10
+
+
+@pytest.mark.parametrize("rows, busy_s, cut", [(8_000, 40.0, True), (150, 40.0, False), (8_000, 1.0, True)])
+def test_a_bound_belongs_to_the_keep_at_which_a_batch_changed_it(rows: int, busy_s: float, cut: bool) -> None:
     follower = BoundFollower(8_000, POLICY, cold_batches=0)
-    assert follower.kept(0.3) == 8_000, "keeping less makes no batch longer"
-    assert follower.kept(1.0) == 2_400
-    assert follower.kept(1.0) == 2_400
-    follower.kept(0.0)
-    assert follower.kept(1.0) == 600, "not by more at once than a slow batch would shrink it"
+    follower.kept(0.5)
+    changed = follower.batch(rows, busy_s, cut=cut)
+    assert changed != 8_000
+    assert follower.kept(1.0) == changed // 2
+
+
+def test_a_bound_of_an_earlier_run_was_learned_at_the_keep_that_is_still_in_force() -> None:
+    follower = BoundFollower(8_000, POLICY, restored=True)
+    follower.kept(0.65)
+    assert follower.kept(0.3) == 8_000, "edges are told of one by one, before the first batch"
+    follower.batch(300, 0.5, cut=False)
+    assert follower.kept(0.6) == 4_000
 
 
 class Query:
@@ -75,15 +109,16 @@ class Query:
         return self.begun
 
 
-def limits(query: Query, first: int = 8_000) -> Limits:
-    found = Limits(BoundFollower(first, POLICY, cold_batches=0), ["a"])
+def limits(query: Query, keep: float, first: int = 8_000) -> Limits:
+    """Of a query whose bound was learned at that keep."""
+    found = Limits(learned(first, keep), ["a"])
     found.attach(query)
     return found
 
 
 def test_more_is_kept_of_smaller_batches() -> None:
     query = Query()
-    found = limits(query)
+    found = limits(query, 0.3)
     found.keep("a", 0.3)
     assert (query.limits, found.max_rows) == ({"a": -1}, 8_000), "nothing to say"
     found.keep("a", 1.0)
@@ -92,8 +127,7 @@ def test_more_is_kept_of_smaller_batches() -> None:
 
 def test_what_is_held_admits_nothing_whatever_comes() -> None:
     query = Query()
-    found = limits(query)
-    found.keep("a", 0.3)
+    found = limits(query, 0.3)
     assert found.hold()
     found.keep("a", 1.0)
     found.batch(8_000, 40.0, {"a": 500})
@@ -106,8 +140,7 @@ def test_what_is_held_admits_nothing_whatever_comes() -> None:
 
 def test_a_limit_that_was_not_taken_is_not_in_force() -> None:
     query = Query(begun=False)
-    found = limits(query)
-    found.keep("a", 0.5)
+    found = limits(query, 0.5)
     found.keep("a", 1.0)
     assert found.max_rows == 8_000
     query.begun = True

@@ -118,6 +118,14 @@ def test_a_recording_survives_its_file(tmp_path: Any) -> None:
     assert read(file) == recorded()
 
 
+def test_a_run_of_the_line_is_shipped_and_the_twin_can_be_held_against_it() -> None:
+    """As the bench of the twin does."""
+    recording = read(SCENARIOS / "recorded" / "rush_hour.json")
+    found = against(rush().world, rush().policy, recording, seed=rush().seed)
+    assert {o.operator for o in found.operators} == {"union", "light", "heavy"}
+    assert found.cycles >= 8 and heavy(found).lag_s.cycles >= 8, "of the eleven that a rush hour on the line has"
+
+
 def stored(*, prefix: str = "taxi/", leave_out: int | None = None) -> str:
     """The observations of the run as the live cycle stores them: names with their pipeline, one object per line."""
     run = shipped("rush_hour")
@@ -166,6 +174,7 @@ def test_a_cycle_that_was_not_stored_is_not_known(tmp_path: Any) -> None:
         (lambda text: re.sub(r',"now":"[^"]*"', "", text), "line 1: now is missing or no time"),
         (lambda text: "\n".join(reversed(text.splitlines())), "the observations are not in order of time"),
         (lambda text: text.replace('"cycle_s":15.0,', ""), "line 1: cycle_s is missing"),
+        (lambda text: text.replace("+00:00", "", 1), "line 2: of now here and in line 1 only one has a time zone"),
     ],
 )
 def test_stored_observations_that_cannot_be_used_are_refused(change: Any, says: str, tmp_path: Any) -> None:
@@ -192,8 +201,11 @@ MISTAKES = {
     "no cycles": (changed(cycles=[]), "cycles is empty or missing"),
     "no length": (changed(cycle_s=0), "cycle_s is missing or 0"),
     "another length": (changed(cycle_s=5.0), r"cycles\[0\].t_s is 15, but cycles of 5 s end at 5"),
-    "negative": (first(topics={"taxi.yellow": -1}), "topics.taxi.yellow is -1, but must be a number of at least 0 or null"),
-    "no number": (first(nodes={"n1": "all"}), r"cycles\[0\].nodes.n1 is 'all', but must be"),
+    "negative": (first(topics={"taxi.yellow": -1}), r"topics.taxi.yellow is -1, but must be a number from 0 to 1e\+15 or null"),
+    "no number": (first(nodes={"n1": "all"}), r"cycles\[0\].nodes.n1 is the text 'all', but must be"),
+    "endless": (first(nodes={"n1": 10**400}), r"cycles\[0\].nodes.n1 is a number of too many digits, but must be"),
+    "not to be read": ('{"format": "' + FORMAT + '", "cycle_s": 1' + "0" * 5_000 + "}", "it has a number of too many digits"),
+    "deep": (changed(cycles="CYCLES").replace('"CYCLES"', "[" * 100_000 + "]" * 100_000), "it is nested too deeply"),
     "keep above one": (first(edges={"union:heavy": {"keep": 1.5}}), "keep is 1.5, but must be a number from 0 to 1 or null"),
     "unknown field": (first(operators={"heavy": {"rate": 1}}), r"operators.heavy has the unknown field rate: known are in_rate"),
     "places": (first(operators={"heavy": {"nodes": "n1"}}), "nodes must be a list of names"),

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
+from spillway.policy import Policy
 from spillway.simulate.batches import BAND, SHRINK, admitted, kept_bounds, next_bounds
+from spillway.simulate.engine import Twin
+from spillway.simulate.world import Physics
+from twin_worlds import single
 
 from spark_jobs.runtime.bound import BoundFollower, BoundPolicy, next_bound, split
 
@@ -29,13 +35,33 @@ def test_the_bound_is_the_one_of_the_driver() -> None:
 
 def test_a_bound_meets_a_higher_keep_as_in_the_driver() -> None:
     random = np.random.default_rng(9)
-    bound, before, keep = random.integers(10, 100_000, 2_000), random.random(2_000), random.random(2_000)
-    before[:50], keep[50:100] = 0.0, 0.0
-    found = kept_bounds(bound, before, keep, least=50)
-    for b, k0, k1, new in zip(bound.tolist(), before.tolist(), keep.tolist(), found.tolist(), strict=True):
-        follower = BoundFollower(b, BoundPolicy(target_s=4.0, floor=50, shrink=SHRINK))
+    bound, at, keep = random.integers(10, 100_000, 2_000), random.random(2_000), random.random(2_000)
+    at[:50], keep[25:75] = 0.0, 0.0
+    found = kept_bounds(bound, at, keep, least=50)
+    for b, k0, k1, new in zip(bound.tolist(), at.tolist(), keep.tolist(), found.tolist(), strict=True):
+        follower = BoundFollower(b, BoundPolicy(target_s=4.0, floor=50, shrink=SHRINK), cold_batches=0)
         follower.kept(k0)
+        follower.batch(b, 4.0, cut=True)
         assert follower.kept(k1) == new
+
+
+def test_a_bound_is_followed_over_batches_and_keeps_as_in_the_driver() -> None:
+    physics = Physics(delay_s=0.0, cold_s=0.0)
+    twin = Twin(single(2_000, per_kept_s=2.1e-3, physics=physics), Policy(batch_rows_first=1_000, batch_rows_min=50), seed=3)
+    policy = BoundPolicy(target_s=4.0, floor=50, ceiling=Policy().batch_rows_max, band=BAND, shrink=SHRINK)
+    follower, ended, keeps, bounds = BoundFollower(1_000, policy), twin.log(), cycle((1.0, 0.3, 0.9, 0.1, 0.2, 0.6)), set()
+    for count in range(120):
+        if count % 4 == 0:
+            keep = next(keeps)
+            twin.publish({0: keep})
+        while not ended:
+            twin.advance(twin.now + physics.step_s)
+        batch = ended.pop()
+        follower.kept(keep)
+        follower.batch(int(batch.read[0]), float(batch.ended[0] - batch.began[0]), cut=bool(twin.lag[0] > 0))
+        assert twin.bound[0] == follower.bound
+        bounds.add(follower.bound)
+    assert len(bounds) > 5, "there is something to follow"
 
 
 def test_edges_share_the_bound_as_in_the_driver() -> None:

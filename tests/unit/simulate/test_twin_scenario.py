@@ -8,6 +8,7 @@ import pytest
 from spillway.inject.profiles import Constant
 from spillway.inject.scenario import A_RATE, ScenarioError
 from spillway.inject.scenario import load as load_injected
+from spillway.policy import Policy
 from spillway.simulate.scenario import load
 from twin_worlds import REPO, SCENARIOS
 
@@ -148,6 +149,10 @@ def test_what_only_the_injector_needs_may_stay() -> None:
         "{rate: 100}", "{rate: 100, events: sentences, partitions: 4, garbage: 0.1, pool: 10, options: {words: 3}}"
     )
     assert load(_file(text)).world.loads[0].rate == Constant(100.0)
+
+
+def test_the_rush_hour_of_the_twin_has_the_policy_of_the_demo() -> None:
+    assert load(SCENARIOS / "rush_hour.yaml").policy == Policy.load(str(REPO / "policies" / "responsive.yaml"), {})
 
 
 def test_the_rush_hours_of_the_twin_and_of_the_line_are_alike() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from spillway.model.qod import Move
 from spillway.model.samples import Measure
 from spillway.simulate.table import marks, samples
 from spillway.simulate.verdict import longest, noise, recovery, relapses, verdict
@@ -58,6 +59,22 @@ def test_a_relapse_breaks_the_promise() -> None:
     found = verdict(replace(run, cycles=cycles))
     assert not found.kept and found.queries[1].relapses == 1 and found.queries[1].late_cycles <= 3
     assert found.sentence == "heavy was behind again in 1 cycles after the first 3 of a rush, up to 2.5 s"
+
+
+@pytest.mark.parametrize(
+    ("operator", "source", "target", "kept"),
+    [("heavy", "n2", "n3", True), ("union", "n1", "n3", True), ("light", "n1", "n2", True), ("light", "n1", "n3", False)],
+    ids=["its own", "of what feeds it", "onto its node", "elsewhere"],
+)
+def test_a_move_excuses_only_what_feels_it(operator: str, source: str, target: str, kept: bool) -> None:
+    """As above, and something moves just before; the heavy query is on n2 and lives on the union."""
+    run = shipped("rush_hour")
+    again = next(n for n, c in enumerate(run.cycles) if c.window.lag_s[2] > 2.0) + 10
+    late = replace(run.cycles[again].window, lag_s=np.array([0.0, 0.0, 2.5]))
+    move = Move(operator=operator, instance=0, source=source, target=target, reason="")
+    cycles = list(run.cycles)
+    cycles[again - 1], cycles[again] = replace(cycles[again - 1], moved=(move,)), replace(cycles[again], window=late)
+    assert verdict(replace(run, cycles=tuple(cycles))).kept is kept
 
 
 def test_longest() -> None:

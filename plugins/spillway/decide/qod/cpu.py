@@ -98,9 +98,9 @@ def affine(world: World, current: Floats, demanded: Floats, floor: Floats) -> Lo
     at_full = np.divide(demanded, arriving, out=np.full_like(demanded, np.inf), where=arriving > 0.0)
     at_full = np.where(demanded > 0.0, at_full, 0.0) / world.instances[world.consumer]
     rows = total(world.consumer, at_full, len(world.operators))
-    known = np.array([o.cost is not None for o in world.operators]) & np.isfinite(rows)
+    known = np.array([o.cost is not None for o in world.operators], dtype=bool) & np.isfinite(rows)
     costs = [(c.fixed, c.per_arrived, c.per_kept) if (c := o.cost) else (0.0, 0.0, 0.0) for o in world.operators]
-    fixed, per_arrived, per_kept = np.array(costs).T
+    fixed, per_arrived, per_kept = np.array(costs, dtype=np.float64).reshape(-1, 3).T
     reading = np.where(known[world.consumer], per_arrived[world.consumer] * np.where(np.isfinite(at_full), at_full, 0.0), 0.0)
     kept = per_kept * np.where(known, rows, 0.0)
     return Load(

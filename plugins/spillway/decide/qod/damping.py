@@ -47,6 +47,19 @@ class Order:
         found: Flags = lowest(self.pair_query, least[self.pair_operator], len(self.rank), nobody) < self.rank
         return found
 
+    def nobody_overtaken(self, rises: Flags, could: Flags) -> Flags:
+        """Those that rise, and whoever `could` and would be overtaken by one of them, and by one of these in turn.
+
+        >>> order = Order(np.array([0, 1, 2]), np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]))
+        >>> order.nobody_overtaken(np.array([True, False, False]), np.ones(3, dtype=bool)).tolist()
+        [True, True, True]
+        """
+        more = rises
+        while more.any():
+            more = could & ~rises & self.overtaken(rises)
+            rises = rises | more
+        return rises
+
 
 def damp(
     before: Floats, possible: Floats, floor: Floats, ready: Ints, may_rise: Flags, policy: Policy, order: Order | None = None
@@ -69,8 +82,8 @@ def damp(
     higher = (gap > 0.0) & ~small
     ready = np.where(higher, ready + 1, 0)
     rises = higher & may_rise & (ready >= policy.qod_raise_cycles)
-    if order is not None and rises.any():
-        rises |= higher & may_rise & order.overtaken(rises)
+    if order is not None:
+        rises = order.nobody_overtaken(rises, higher & may_rise)
     step = np.where(rises, np.minimum(before + policy.qod_raise_limit, possible), before)
     accuracy = np.where((gap < 0.0) & ~small, possible, step)
     accuracy = np.maximum(accuracy, np.minimum(floor, possible))

@@ -113,7 +113,9 @@ def keep_floors(world: World, load: Load, floor: Floats, seed: int, backlog: Bac
     `load` is that of what arrives: no floor is given up, and nothing moved, for what merely waits. Only a query whose floor is
     broken and stays so gives way to the `backlog` too, which else would never be worked off.
 
-    Keeps are for the world as it is: what a move will release is not handed out before the instance is seen elsewhere.
+    Floors are judged as they are after the moves: none is given up for an instance that is about to leave its node, also where
+    others do not fit. What is shared above them is for the world as it is, and has nothing of what a move will release before the
+    instance is seen elsewhere.
     """
     at_floors = required(world, load, floor, floor)
     needed = capped(world, at_floors)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from spillway.decide.qod import decide
+from spillway.decide.qod.damping import Order, damp
 from spillway.decide.qod.examples import chain_observation
 from spillway.model.qod import Cost, Edge, Instance, Node, Observation, Operator, Previous, Reason
 from spillway.policy import Policy
@@ -279,6 +281,19 @@ def test_nobody_waits_while_one_that_matters_less_rises() -> None:
     assert decision.queries["other"].desired == pytest.approx(0.89)
     assert decision.queries["important"].desired == 1.0
     assert decision.remember.raise_ready == {"other": 2, "important": 1}
+
+
+def test_nobody_waits_while_one_that_matters_less_follows_another_one() -> None:
+    """Streams in a row: the least query has waited, the next one rises with it, and so does the one that shares with that."""
+    low, middle, high = 0, 1, 2
+    order = Order(np.array([low, middle, high]), np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]))
+    half, whole = np.full(3, 0.5), np.ones(3)
+    free = np.ones(3, dtype=bool)
+    found = damp(half, whole, np.zeros(3), np.array([1, 0, 0]), free, Policy(qod_raise_limit=0.25), order)
+    assert found.accuracy.tolist() == [0.75, 0.75, 0.75] and not found.waits.any()
+    blind = np.array([True, False, True])
+    found = damp(half, whole, np.zeros(3), np.array([1, 0, 0]), blind, Policy(qod_raise_limit=0.25), order)
+    assert found.accuracy.tolist() == [0.75, 0.5, 0.5], "one that may not rise overtakes nobody"
 
 
 def test_one_that_matters_less_waits_by_itself() -> None:

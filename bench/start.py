@@ -1,0 +1,68 @@
+"""How long the command takes to start: `spillway --help`, and `spillway decide qod` with all it does on a small world.
+
+Each is run as it is installed, in a process of its own, one after the other in turn; the time is from its start to its end.
+
+make bench NAME=start
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from _common import alternate, exit_code, fail, finish, spread
+from spillway.decide.qod.examples import chain_observation
+
+MOST_S, ROUNDS_MIN = 0.5, 10
+COMMANDS: Mapping[str, tuple[str, ...]] = {"help": ("--help",), "decide_qod": ("decide", "qod", "-")}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20, help=f"runs of each command, at least {ROUNDS_MIN}")
+    args = parser.parse_args(argv)
+    if args.rounds < ROUNDS_MIN:
+        return fail(f"--rounds is {args.rounds}, too few for a median: give at least {ROUNDS_MIN}.")
+    command = installed(Path(sys.executable).parent)
+    if command is None:
+        return fail(f"There is no command spillway beside {sys.executable}: run `make setup` first.")
+    seen = chain_observation().to_json()
+    try:
+        took = alternate(
+            {name: lambda _, words=words: seconds([command, *words], seen) for name, words in COMMANDS.items()},
+            rounds=args.rounds,
+        )
+    except subprocess.CalledProcessError as error:
+        return fail(f"`{' '.join(error.cmd)}` ended with code {error.returncode}: {error.stderr.strip() or 'it said nothing'}.")
+    return conclude(took)
+
+
+def installed(folder: Path) -> str | None:
+    """The command of the environment that runs the bench."""
+    return shutil.which("spillway", path=str(folder))
+
+
+def seconds(command: Sequence[str], given: str) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, input=given, capture_output=True, text=True, check=True)
+    return time.perf_counter() - began
+
+
+def conclude(took: Mapping[str, Sequence[float]]) -> int:
+    print(f"{'command':<14}{'median':>9}{'least':>9}{'most':>9}")
+    for name, values in took.items():
+        print(f"{name:<14}{statistics.median(values):>7.3f} s{min(values):>7.3f} s{max(values):>7.3f} s")
+    goals = {f"{name}_within_{MOST_S:g}_s": statistics.median(values) <= MOST_S for name, values in took.items()}
+    runs = min(len(values) for values in took.values())
+    finish("start", {"runs": runs, "seconds": {name: spread(values) for name, values in took.items()}, "goals": goals})
+    return exit_code(goals)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
