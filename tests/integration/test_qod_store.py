@@ -112,6 +112,12 @@ def test_housekeeping_drops_old_decisions_and_keeps_what_was_in_force(database: 
 NOW = datetime.now(UTC)
 
 
+@pytest.fixture(autouse=True)
+def at_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server dates requests itself, and a session may be minutes old when a test begins."""
+    monkeypatch.setitem(globals(), "NOW", datetime.now(UTC))
+
+
 def seen(room: float) -> Observation:
     """The application `behind` of rec with 60 % of a core on n2, where there is much room, and so much room on n1."""
     from dataclasses import replace
