@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from spillway.model.qod import Edge, Observation, ObservationError
+from spillway.model.qod import Observation, ObservationError
 
 MOST, LEAST = 1e15, 1e-9
 """Far beyond what is measured, and far enough within a float that products and ratios of several of them still are."""
@@ -38,9 +38,9 @@ def _numbers(where: str, value: object, names: Iterable[str], high: float = MOST
 
 
 def check_graph(observation: Observation) -> None:
-    nodes = _unique("nodes", (n.name for n in observation.nodes))
-    operators = _unique("operators", (o.name for o in observation.operators))
-    _unique("edges", (e.name for e in observation.edges))
+    nodes = unique("nodes", (n.name for n in observation.nodes))
+    operators = unique("operators", (o.name for o in observation.operators))
+    unique("edges", (e.name for e in observation.edges))
     for node in observation.nodes:
         if node.cores <= 0:
             raise ObservationError(f"nodes.{node.name}.cores is {node.cores:g}, but must be more than 0")
@@ -50,7 +50,7 @@ def check_graph(observation: Observation) -> None:
             where = f"operators.{operator.name}.instances[{number}]"
             if instance.node not in nodes:
                 raise ObservationError(
-                    f"{where}.node is {instance.node}, which is not declared in nodes{_close(instance.node, nodes)}"
+                    f"{where}.node is {instance.node}, which is not declared in nodes{close(instance.node, nodes)}"
                 )
             if instance.cores <= 0:
                 raise ObservationError(f"{where}.cores is {instance.cores:g}, but must be more than 0")
@@ -64,8 +64,8 @@ def check_graph(observation: Observation) -> None:
     for edge in observation.edges:
         for field, name in (("from", edge.producer), ("to", edge.consumer)):
             if name is not None and name not in operators:
-                raise ObservationError(f"edges.{edge.name}.{field} is {name}, which is not an operator{_close(name, operators)}")
-    if around := _cycle(observation.edges):
+                raise ObservationError(f"edges.{edge.name}.{field} is {name}, which is not an operator{close(name, operators)}")
+    if around := cycle((e.producer, e.consumer) for e in observation.edges):
         raise ObservationError(f"the edges {' → '.join(around)} form a cycle; a pipeline must end somewhere")
     producers = {e.producer for e in observation.edges}
     for operator in observation.operators:
@@ -76,7 +76,7 @@ def check_graph(observation: Observation) -> None:
             )
 
 
-def _unique(what: str, names: Iterable[str]) -> set[str]:
+def unique(what: str, names: Iterable[str]) -> set[str]:
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -85,21 +85,21 @@ def _unique(what: str, names: Iterable[str]) -> set[str]:
     return seen
 
 
-def _close(name: str, known: Iterable[str]) -> str:
+def close(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = get_close_matches(name, names, n=1)
+    near = get_close_matches(name, names, n=1)
     some = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-    return f"; did you mean {close[0]}?" if close else f"; known are {some}" if names else "; none is declared"
+    return f"; did you mean {near[0]}?" if near else f"; known are {some}" if names else "; none is declared"
 
 
-def _cycle(edges: Iterable[Edge]) -> list[str]:
+def cycle(edges: Iterable[tuple[str | None, str]]) -> list[str]:
     """Operators along one cycle, the first one again at the end; empty when there is none."""
     below: dict[str, list[str]] = {}
     waiting: dict[str, int] = {}
-    for edge in edges:
-        if edge.producer is not None:
-            below.setdefault(edge.producer, []).append(edge.consumer)
-            waiting[edge.consumer] = waiting.get(edge.consumer, 0) + 1
+    for producer, consumer in edges:
+        if producer is not None:
+            below.setdefault(producer, []).append(consumer)
+            waiting[consumer] = waiting.get(consumer, 0) + 1
     free = [name for name in below if name not in waiting]
     while free:
         for consumer in below.get(free.pop(), ()):
