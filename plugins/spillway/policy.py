@@ -1,4 +1,4 @@
-"""Every tunable once: unit in the name, default, range. Standard library only, because it ships to Spark.
+"""Every tunable once: unit in the name, default, range. Standard library and `model` only, because it ships to Spark.
 
 A policy comes from a YAML file (`Policy.load(path)`, or the file SPILLWAY_POLICY names) and from single variables
 `SPILLWAY_POLICY_<FIELD>`, which win.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from spillway.model import periods
 
 
 class PolicyError(ValueError):
@@ -25,6 +27,10 @@ def _tunable(default: float | int, low: float, high: float, meaning: str) -> Any
 
 def _choice(default: str, choices: tuple[str, ...], meaning: str) -> Any:
     return field(default=default, metadata={"choices": choices, "meaning": meaning})
+
+
+def _periods(default: str, meaning: str) -> Any:
+    return field(default=default, metadata={"periods": True, "meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +95,117 @@ class Policy:
         0.1, 0.01, 10.0, "spread of its rates, as a share of their mean, that is enough to learn from"
     )
     learn_error_most: float = _tunable(0.25, 0.01, 1.0, "mean error, as a share of the mean CPU, above which nothing is learned")
+    # capacity and bottleneck
+    capacity_cycle_s: float = _tunable(60.0, 15.0, 3_600.0, "how often capacities and bottlenecks are looked for")
+    capacity_warm_up_s: float = _tunable(30.0, 0.0, 3_600.0, "batches this soon after the start of their driver tell no capacity")
+    capacity_over_flow: float = _tunable(0.25, 0.0, 10.0, "share of a capacity by which a measured flow may lie above it")
+    capacity_lambda: float = _tunable(
+        0.85, 0.85, 1.0, "an operator filled up to this share of its capacity is a potential bottleneck"
+    )
+    capacity_space_min: float = _tunable(
+        0.01, 0.0, 0.15, "room of less than this share of a capacity is none, and limits this close together are one"
+    )
+    capacity_backlog_ignored_s: float = _tunable(
+        0.0, 0.0, 60.0, "what waits counts as a backlog above this many seconds of its flow"
+    )
+    capacity_near_share: float = _tunable(0.1, 0.0, 0.5, "a flow this close to a capacity is at it, for regulation by latency")
+    capacity_fast_share: float = _tunable(0.5, 0.0, 1.0, "a latency below this share of its constraint is far below it")
+    # rescale: when; utilisations are shares of a capacity
+    rescale_persist_evaluations: int = _tunable(
+        3, 1, 1_000, "evaluations in a row that must name a bottleneck before it is scaled up"
+    )
+    rescale_target_utilisation: float = _tunable(0.75, 0.1, 1.0, "how busy an operator is to be after it was scaled up")
+    rescale_up_utilisation: float = _tunable(
+        0.9, 0.1, 1.0, "an operator that would be busier than this at the needed rate is scaled up in the same decision"
+    )
+    rescale_down_utilisation: float = _tunable(
+        0.6, 0.05, 1.0, "an operator is scaled down only as far as its peak would have kept it no busier than this"
+    )
+    rescale_down_window_s: float = _tunable(
+        86_400.0,
+        60.0,
+        2_592_000.0,
+        "how long the past that a scaling down must have fitted is; less than a day chases every night",
+    )
+    rescale_down_saves: float = _tunable(0.2, 0.0, 1.0, "a scaling down must free at least this share of a pipeline's executors")
+    rescale_drain_horizon_s: float = _tunable(600.0, 1.0, 86_400.0, "a backlog is to be gone this long after a scaling up")
+    rescale_cooldown_up_s: float = _tunable(
+        180.0, 0.0, 86_400.0, "after a change of the pipeline nothing is scaled up for this long"
+    )
+    rescale_cooldown_down_s: float = _tunable(
+        3_600.0, 0.0, 604_800.0, "after a change of the pipeline nothing is scaled down for this long"
+    )
+    rescale_quota_per_day: int = _tunable(
+        4, 0, 100_000, "decisions within 24 hours that may rescale a pipeline; half of them are kept for scaling up"
+    )
+    rescale_frozen: str = _periods("", "when nothing is rescaled, such as 22:00-06:00, sat-sun 00:00-24:00, in UTC")
+    # rescale: how far
+    rescale_node_idle: float = _tunable(
+        0.2, 0.0, 64.0, "a node with fewer idle cores than this has none for another executor, which then may be on any node"
+    )
+    rescale_tolerance: float = _tunable(0.1, 0.0, 1.0, "a change of the executors by no more than this share is not made")
+    rescale_step_factor: float = _tunable(32.0, 1.1, 1_000.0, "executors are at most multiplied by this in one scaling up")
+    rescale_down_factor: float = _tunable(2.0, 1.1, 1_000.0, "executors are at most divided by this in one scaling down")
+    rescale_serial_share: float = _tunable(
+        0.02, 0.0, 0.5, "share of an operator's work that more executors do not speed up, until it shows its own"
+    )
+    rescale_effective_share: float = _tunable(
+        0.25, 0.0, 1.0, "a scaling up that brings less than this share of what was expected is ineffective"
+    )
+    rescale_judge_after_s: float = _tunable(120.0, 0.0, 86_400.0, "a change is judged no earlier than this after it")
+    rescale_block_s: float = _tunable(86_400.0, 0.0, 2_592_000.0, "what was ineffective is not repeated for this long")
+    rescale_retry_s: float = _tunable(1_800.0, 0.0, 604_800.0, "what was rolled back or failed is not tried again for this long")
+    # rescale: with what pause; learned from observed pauses as they come
+    rescale_small_state_rows: int = _tunable(
+        100_000, 0, 1_000_000_000, "state up to this many rows is repartitioned with the query stopped, larger state beside it"
+    )
+    rescale_kind_margin_s: float = _tunable(
+        1.0, 0.0, 3_600.0, "a costlier kind is taken where it shortens the pause by more than this"
+    )
+    rescale_expected_pause_restart_s: float = _tunable(1.3, 0.0, 3_600.0, "pause of a restart of the query")
+    rescale_expected_pause_restart_s_per_million: float = _tunable(1.6, 0.0, 3_600.0, "the same, for each million rows of state")
+    rescale_expected_pause_repartition_s: float = _tunable(2.5, 0.0, 3_600.0, "pause of a restart with other buckets")
+    rescale_expected_pause_repartition_s_per_million: float = _tunable(
+        20.0, 0.0, 3_600.0, "the same, for each million rows of state"
+    )
+    rescale_expected_pause_executors_s: float = _tunable(
+        4.0, 0.0, 3_600.0, "pause of a change of executors under the running query"
+    )
+    rescale_expected_pause_executors_s_per_million: float = _tunable(
+        0.8, 0.0, 3_600.0, "the same, for each million rows of state: buckets that move are loaded anew"
+    )
+    rescale_expected_pause_handover_s: float = _tunable(1.8, 0.0, 3_600.0, "pause of a rehearsed hand-over")
+    rescale_expected_pause_handover_s_per_million: float = _tunable(0.8, 0.0, 3_600.0, "the same, for each million rows of state")
+    rescale_expected_pause_shadow_s: float = _tunable(4.5, 0.0, 3_600.0, "pause of a cut-over to a repartitioned shadow")
+    # rescale: how long a step of a plan may take
+    rescale_validate_timeout_s: float = _tunable(60.0, 1.0, 86_400.0, "to find out whether a plan can begin")
+    rescale_order_timeout_s: float = _tunable(60.0, 1.0, 86_400.0, "to write down what a driver is to do")
+    rescale_stop_timeout_s: float = _tunable(
+        120.0, 1.0, 86_400.0, "for a query to stop at a committed batch, and to be repartitioned"
+    )
+    rescale_start_timeout_s: float = _tunable(180.0, 1.0, 86_400.0, "for a query to run again")
+    rescale_scale_timeout_s: float = _tunable(180.0, 1.0, 86_400.0, "for executors to register, or to be gone")
+    rescale_launch_timeout_s: float = _tunable(300.0, 1.0, 86_400.0, "for a second application to show its first heartbeat")
+    rescale_rehearse_timeout_s: float = _tunable(900.0, 1.0, 86_400.0, "for a second application to have rehearsed")
+    rescale_repartition_timeout_s: float = _tunable(3_600.0, 1.0, 86_400.0, "for the clone of a state to be repartitioned")
+    rescale_catch_up_timeout_s: float = _tunable(1_800.0, 1.0, 86_400.0, "for a shadow to have caught up")
+    rescale_take_over_timeout_s: float = _tunable(
+        180.0, 1.0, 86_400.0, "for a successor to commit its first batch after the cut-over"
+    )
+    rescale_verify_timeout_s: float = _tunable(300.0, 1.0, 86_400.0, "for the first batches after a change to be healthy")
+    rescale_digest_timeout_s: float = _tunable(1_800.0, 1.0, 86_400.0, "to count and sum up all state before and after")
+    # rescale: carrying a plan out
+    rescale_interval_s: float = _tunable(30.0, 5.0, 3_600.0, "how often spillway_rescale looks for plans")
+    rescale_verify_batches: int = _tunable(3, 1, 1_000, "batches with rows that must be healthy after a change")
+    rescale_digest: str = _choice("always", ("always", "buckets", "never"), "which plans have their state compared")
 
     def __post_init__(self) -> None:
         for tunable in fields(self):
             value = getattr(self, tunable.name)
             if "choices" in tunable.metadata:
                 _check_choice(tunable.name, value, tunable.metadata)
+            elif "periods" in tunable.metadata:
+                _check_periods(tunable.name, value, tunable.metadata)
             else:
                 _check(tunable.name, value, tunable.metadata, whole=tunable.type in (int, "int"))
         if self.heartbeat_s * 3 > self.fence_s:
@@ -109,6 +220,8 @@ class Policy:
             ("backoff_first_s", "backoff_most_s"),
             ("batch_rows_min", "batch_rows_first"),
             ("batch_rows_first", "batch_rows_max"),
+            ("rescale_down_utilisation", "rescale_target_utilisation"),
+            ("rescale_target_utilisation", "rescale_up_utilisation"),
         ):
             if getattr(self, larger) < getattr(self, smaller):
                 raise PolicyError(
@@ -136,6 +249,15 @@ class Policy:
         grown = self.backoff_first_s * self.backoff_factor ** min(attempts - 1, 64)
         return min(grown, self.backoff_most_s)
 
+    def changed(self, values: Mapping[str, Any]) -> Policy:
+        """With other values; PolicyError where one is unknown or wrong.
+
+        >>> Policy().changed({"retention_days": 3}).retention_days
+        3
+        """
+        _check_names("the given policy", values)
+        return replace(self, **values)
+
     @classmethod
     def load(cls, path: str | Path | None = None, environ: Mapping[str, str] | None = None) -> Policy:
         """Defaults, then the file, then single variables of the environment."""
@@ -145,7 +267,7 @@ class Policy:
         for tunable in fields(cls):
             name = f"SPILLWAY_POLICY_{tunable.name.upper()}"
             if text := environ.get(name):
-                values[tunable.name] = text if "choices" in tunable.metadata else _number(name, text)
+                values[tunable.name] = _number(name, text) if "low" in tunable.metadata else text
         return cls(**values)
 
 
@@ -162,6 +284,16 @@ def _check(name: str, value: Any, metadata: Mapping[str, Any], *, whole: bool) -
 def _check_choice(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
     if value not in metadata["choices"]:
         raise PolicyError(f"{name} is {value!r}, but must be {' or '.join(metadata['choices'])} ({metadata['meaning']})")
+
+
+def _check_periods(name: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    meaning = f"must be text ({metadata['meaning']})"
+    if not isinstance(value, str):
+        raise PolicyError(f"{name} is {value!r}, but {meaning}")
+    try:
+        periods.parse(value)
+    except ValueError as error:
+        raise PolicyError(f"{name} is {value!r}, but {error} ({metadata['meaning']})") from None
 
 
 def _number(name: str, text: str) -> float | int:
@@ -191,10 +323,14 @@ def _from_file(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(raw, dict):
         raise PolicyError(f"the policy file {path} must be a mapping of fields to values")
+    _check_names(f"the policy file {path}", raw)
+    return dict(raw)
+
+
+def _check_names(where: str, names: Iterable[Any]) -> None:
     known = [tunable.name for tunable in fields(Policy)]
-    for name in raw:
+    for name in names:
         if name not in known:
             close = get_close_matches(str(name), known, n=1)
             hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
-            raise PolicyError(f"the policy file {path} has the unknown field {name}{hint}")
-    return dict(raw)
+            raise PolicyError(f"{where} has the unknown field {name}{hint}")

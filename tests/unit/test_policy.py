@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from spillway.policy import Policy, PolicyError
 
-NUMBERS = [tunable for tunable in fields(Policy) if "choices" not in tunable.metadata]
+NUMBERS = [tunable for tunable in fields(Policy) if "low" in tunable.metadata]
 CHOICES = [tunable for tunable in fields(Policy) if "choices" in tunable.metadata]
 
 
@@ -53,12 +53,26 @@ def test_out_of_range_names_field_and_range(tunable) -> None:  # type: ignore[no
         ({"heartbeat_s": 6.0}, "fence_s is 15, but must be at least three heartbeats (heartbeat_s is 6): at least 18"),
         ({"lease_s": 30.0, "fence_s": 40.0}, "lease_s is 30, but must be at least fence_s, which is 40"),
         ({"backoff_first_s": 400.0}, "backoff_most_s is 300, but must be at least backoff_first_s, which is 400"),
+        ({"rescale_frozen": "22-06"}, "rescale_frozen is '22-06', but '22-06' is no period such as 22:00-06:00"),
+        ({"rescale_frozen": ["22:00-06:00"]}, "rescale_frozen is ['22:00-06:00'], but must be text (when nothing is rescaled"),
+        (
+            {"rescale_down_utilisation": 0.8},
+            "rescale_target_utilisation is 0.75, but must be at least rescale_down_utilisation, which is 0.8",
+        ),
     ],
 )
 def test_wrong_values(values: dict[str, object], message: str) -> None:
     with pytest.raises(PolicyError) as raised:
         Policy(**values)  # type: ignore[arg-type]
     assert str(raised.value).startswith(message)
+
+
+def test_periods_are_text_in_files_and_variables(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("rescale_frozen: 22:00-06:00, sat-sun 00:00-24:00\n")
+    assert Policy.load(file, environ={}).rescale_frozen == "22:00-06:00, sat-sun 00:00-24:00"
+    variable = {"SPILLWAY_POLICY_RESCALE_FROZEN": "12:00-13:00"}
+    assert Policy.load(file, environ=variable).rescale_frozen == "12:00-13:00"
 
 
 def test_file_then_variables(tmp_path: Path) -> None:

@@ -6,6 +6,9 @@ two launches of one application in one pass, and planned again on the state its 
 A new version is brought in by launching the next generation beside the running one, not by stopping first: a driver that sees a
 newer generation finishes its batch and stops, and its successor waits for the lease, so the start-up of the new JVM does not
 add to the pause, and a crash of whoever converges, at any point, leaves a state the next pass completes.
+
+A driver that rehearses to take over (`spillway.act.rescale`) carries the generation after the present one and is no stray. If the
+one that runs dies before that, it is replaced as ever, under a generation that is newer than both.
 """
 
 from __future__ import annotations
@@ -95,10 +98,26 @@ class DesiredApplication:
     attempts: int = 0
     moved: bool = False
     """Its node is another one than it was launched on."""
+    planned: bool = False
+    """A plan changes it: whoever carries out the plan decides where it runs."""
+    successor: int | None = None
+    """The generation that a driver was launched with to take over from it; never given to another one."""
+    successor_handle: str | None = None
+    rehearses: bool = False
+    """The plan of that successor is open, and whether it goes on is the plan's business."""
 
     @property
     def key(self) -> tuple[str, str]:
         return self.pipeline, self.application
+
+    @property
+    def next_generation(self) -> int:
+        return max(self.generation, self.successor or 0) + 1
+
+    @property
+    def elsewhere(self) -> bool:
+        """It has to be launched on another node, and nobody else sees to that."""
+        return self.moved and not self.planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +167,8 @@ class StreamAction:
     """What to kill or adopt."""
     generation: int | None = None
     """The generation to launch or adopt."""
+    replaces: int = 0
+    """The generation that was the newest when this was planned."""
     attempts: int = 0
     """The count to record with a launch."""
     release: int | None = None
@@ -182,6 +203,8 @@ def _stray(stray: Stray, row: DesiredApplication | None, now: datetime, policy: 
         reason, words = Reason.UNDECLARED, f"{name} runs and is declared nowhere: killing it."
     elif stray.handle == row.handle:
         return None
+    elif row.rehearses and stray.generation == row.successor and row.successor_handle in (None, stray.handle):
+        return None  # it takes over when its plan says so
     elif stray.generation == row.generation and row.handle is None:
         if row.running:
             return None  # adopted below
@@ -207,7 +230,7 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
     def launch(kind: Kind, reason: Reason, why: str, *, dead: bool = False, regardless: bool = False) -> StreamAction:
         return _launch(row, kind, reason, why, attempts=attempts, now=now, policy=policy, dead=dead, regardless=regardless)
 
-    if fresh and beat is not None and beat.version in (None, row.version) and not row.moved and not status.dead:
+    if fresh and beat is not None and beat.version in (None, row.version) and not row.elsewhere and not status.dead:
         if row.handle is None and (found := _found(row, actual)):
             return _adopt(row, found)
         if healthy and row.attempts > 0:
@@ -223,7 +246,7 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
     if row.generation == 0 or row.launched_at is None:
         return launch(Kind.START, Reason.NEVER_LAUNCHED, "should run and was never launched: starting")
     since_launch = _age(row.launched_at, now)
-    if fresh and beat is not None and not status.dead and row.moved:
+    if fresh and beat is not None and not status.dead and row.elsewhere:
         return launch(Kind.RESTART, Reason.NODE_CHANGED, f"should run on {row.node or 'any node'}: handing over to")
     if fresh and beat is not None and not status.dead:
         why = f"runs version {beat.version} and version {row.version} is declared: handing over to"
@@ -244,7 +267,7 @@ def _run(row: DesiredApplication, actual: Actual, now: datetime, policy: Policy)
         return launch(Kind.START, Reason.WAS_STOPPED, "was stopped: starting", dead=status.dead)
     if status.dead:
         return launch(Kind.RESTART, Reason.DRIVER_DIED, f"generation {row.generation} has ended ({status}): starting", dead=True)
-    if row.moved and status in (DriverStatus.PENDING, DriverStatus.RUNNING):
+    if row.elsewhere and status in (DriverStatus.PENDING, DriverStatus.RUNNING):
         why = f"generation {row.generation} does not run yet and should run on {row.node or 'any node'}: killing it and starting"
         return launch(Kind.KILL_THEN_START, Reason.NODE_CHANGED, why)
     if status is DriverStatus.PENDING:
@@ -293,16 +316,16 @@ def _launch(
 ) -> StreamAction:  # fmt: skip
     due_s = policy.backoff_s(attempts) - (_age(row.launched_at, now) if row.launched_at else float("inf"))
     if due_s > 0 and kind is Kind.KILL_THEN_START:
-        return _kill(row, reason, f"{row.pipeline}/{row.application} {why} generation {row.generation + 1} in {due_s:.0f} s.")
+        return _kill(row, reason, f"{row.pipeline}/{row.application} {why} generation {row.next_generation} in {due_s:.0f} s.")
     if due_s > 0 and reason not in (Reason.VERSION_CHANGED, Reason.NODE_CHANGED):
         words = f"{row.pipeline}/{row.application} failed {attempts} launches in a row: next one in {due_s:.0f} s."
         return _say(row, Kind.WAIT, Reason.BACKING_OFF, words, release=row.generation if dead else None)
-    generation = row.generation + 1
+    generation = row.next_generation
     return StreamAction(
         kind=kind, pipeline=row.pipeline, application=row.application, reason=reason,
         words=f"{row.pipeline}/{row.application} {why} generation {generation}.",
         handle=row.handle if kind is Kind.KILL_THEN_START else None, generation=generation, attempts=attempts + 1,
-        release=row.generation if dead else None, regardless=regardless,
+        replaces=row.generation, release=row.generation if dead else None, regardless=regardless,
     )  # fmt: skip
 
 

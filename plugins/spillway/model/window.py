@@ -101,7 +101,15 @@ class Window:
     operators: tuple[OperatorRow, ...]
     edges: tuple[EdgeRow, ...]
     unmoved: frozenset[tuple[str, str]] = frozenset()
-    """Pipeline and application: a move was refused or failed lately."""
+    """Pipeline and application: a move was refused or failed lately, or a plan rescales it."""
+    changing: frozenset[tuple[str, str]] = frozenset()
+    """Pipeline and application: a plan changed what runs in this window, whose pause distorts what was measured."""
+    settling: frozenset[tuple[str, str]] = frozenset()
+    """Pipeline and application: such a change is not long ago, and what waits is left from its pause."""
+
+    def rescaled(self, pipeline: str) -> list[str]:
+        """Applications that were being rescaled: until they have been, what is in force stays."""
+        return sorted(a for p, a in self.changing if p == pipeline)
 
     def starting(self, pipeline: str) -> list[str]:
         """Applications that have not come up yet: nothing can be said of the pipeline before they have."""

@@ -223,6 +223,53 @@ def test_the_recorded_driver_is_no_stray():
     assert said(only(app(), world(hb=beat(), strays=(found,)))) == (Kind.NOTHING, Reason.HEALTHY)
 
 
+# ---- a driver that rehearses to take over ----
+
+
+def rehearsing(**more: object) -> DesiredApplication:
+    return app(planned=True, successor=5, successor_handle="h5", rehearses=True, **more)
+
+
+def stray(generation: int, handle: str) -> Stray:
+    return Stray(pipeline="taxi", application="heavy", generation=generation, handle=handle)
+
+
+@pytest.mark.parametrize("recorded", ["h5", None])
+def test_a_successor_is_no_stray_even_before_its_handle_is_recorded(recorded):
+    row = replace(rehearsing(), successor_handle=recorded)
+    assert said(only(row, world(hb=beat(), strays=(stray(5, "h5"),)))) == (Kind.NOTHING, Reason.HEALTHY)
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        (rehearsing(), stray(5, "another")),
+        (rehearsing(), stray(6, "h5")),
+        (replace(rehearsing(), planned=False, rehearses=False), stray(5, "h5")),
+    ],
+)
+def test_what_is_not_the_successor_of_an_open_plan_is_killed(row, found):
+    kill, _ = plan_streams([row], world(hb=beat(), strays=(found,)), NOON, POLICY)
+    assert said(kill) == (Kind.KILL, Reason.SUPERSEDED)
+
+
+def test_a_driver_that_dies_before_its_successor_takes_over_is_replaced_under_a_number_newer_than_both():
+    action = only(rehearsing(), world(DriverStatus.FAILED, beat(3), strays=(stray(5, "h5"),)))
+    assert said(action) == (Kind.RESTART, Reason.DRIVER_DIED)
+    assert (action.generation, action.replaces, action.release) == (6, 4, 4)
+
+
+def test_the_number_of_a_successor_that_was_withdrawn_is_not_given_again():
+    action = only(app(successor=5, successor_handle="h5"), world(DriverStatus.FAILED, beat(3)))
+    assert action.generation == 6
+
+
+def test_where_a_plan_is_open_a_changed_node_is_left_to_it():
+    moved = world(hb=beat())
+    assert said(only(app(moved=True), moved)) == (Kind.RESTART, Reason.NODE_CHANGED)
+    assert said(only(app(moved=True, planned=True), moved)) == (Kind.NOTHING, Reason.HEALTHY)
+
+
 # ---- properties -----------------------------------------------------------------------------------------------------
 
 seconds = st.floats(0, 700)
@@ -232,12 +279,14 @@ beats = st.builds(
     st.sampled_from([None, 2, 3]),
 )  # fmt: skip
 rows = st.builds(
-    lambda running, since, generation, handle, launched, attempts, name, moved: app(
+    lambda running, since, generation, handle, launched, attempts, name, moved, planned, successor: app(
         application=name, running=running, desired_since=ago(since), generation=generation, moved=moved and generation > 0,
+        planned=planned, rehearses=planned and successor is not None, successor=successor,
+        successor_handle=None if successor is None else f"stray-{name}-{successor}",
         handle=handle if generation else None, launched_at=ago(launched) if generation else None, attempts=attempts,
     ),
     st.booleans(), seconds, st.sampled_from([0, 4]), st.sampled_from([None, "h4"]), seconds, st.integers(0, 12),
-    st.sampled_from(["heavy", "light"]), st.booleans(),
+    st.sampled_from(["heavy", "light"]), st.booleans(), st.booleans(), st.sampled_from([None, 3, 5]),
 )  # fmt: skip
 strays = st.builds(
     lambda name, generation: Stray(pipeline="taxi", application=name, generation=generation, handle=f"stray-{name}-{generation}"),
@@ -302,7 +351,8 @@ def test_never_two_launches_and_never_one_that_was_not_asked_for(case):
         row = table[(action.pipeline, action.application)]
         assert row.running
         assert actual.reachable
-        assert action.generation == row.generation + 1
+        assert action.generation == max(row.generation, row.successor or 0) + 1
+        assert action.replaces == row.generation
 
 
 @settings(max_examples=400, deadline=None)
@@ -329,6 +379,14 @@ def test_planning_again_after_acting_asks_for_no_launch_and_no_repeated_kill(cas
     assert [a for a in second if a.kind is Kind.KILL and a.handle in killed] == []
     third = plan_streams(*after(*after(desired, actual, first), second), NOON, POLICY)
     assert [a for a in third if a.kind not in (Kind.NOTHING, Kind.WAIT)] == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(worlds())
+def test_a_successor_of_an_open_plan_is_never_killed_as_a_stray(case):
+    desired, actual = case
+    own = {row.successor_handle for row in desired if row.rehearses} - {row.handle for row in desired}
+    assert own.isdisjoint(a.handle for a in plan_streams(desired, actual, NOON, POLICY))
 
 
 @settings(max_examples=200, deadline=None)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from spillway.decide.qod.world import OUTSIDE, Floats, World, total
+from spillway.decide.qod.world import OUTSIDE, Floats, World, or_zero, total
 
 HARDLY = 1e-6
 """Of what waits, the share that counts as arriving, so that work on it is catching up also where nothing arrives."""
@@ -24,7 +24,7 @@ def demand(world: World, drain_horizon_s: float | None, lag_ignored_s: float = 0
     """
     if drain_horizon_s is None:
         return world.out_rate
-    backlog = np.nan_to_num(world.lag) - lag_ignored_s * world.out_rate
+    backlog = or_zero(world.lag) - lag_ignored_s * world.out_rate
     return world.out_rate + np.maximum(backlog, 0.0) / drain_horizon_s
 
 
@@ -35,7 +35,7 @@ def steady(world: World) -> Floats:
     >>> steady(single(out_rate=100.0, lag=600.0)).tolist()
     [100.0]
     """
-    return np.maximum(world.out_rate, HARDLY * np.nan_to_num(world.lag))
+    return np.maximum(world.out_rate, HARDLY * or_zero(world.lag))
 
 
 def local(world: World, demanded: Floats, *, most: float = 1.0) -> Floats:
@@ -54,7 +54,7 @@ def local(world: World, demanded: Floats, *, most: float = 1.0) -> Floats:
     """
     slowest = slowest_rate(world)
     asked = total(world.consumer, demanded, len(world.operators)) / world.instances
-    return np.clip(np.divide(slowest, asked, out=np.ones_like(asked), where=asked > 0.0), 0.0, most)
+    return np.minimum(np.maximum(np.divide(slowest, asked, out=np.ones_like(asked), where=asked > 0.0), 0.0), most)
 
 
 def telling_rate(world: World) -> Floats:
@@ -67,7 +67,7 @@ def telling_rate(world: World) -> Floats:
 
 def slowest_rate(world: World) -> Floats:
     """The smallest in_rate of every operator; 0 while all its instances are so new that nothing was measured."""
-    return np.nan_to_num(np.fmin.reduceat(telling_rate(world), world.first_instance)) if len(world.in_rate) else world.in_rate
+    return or_zero(np.fmin.reduceat(telling_rate(world), world.first_instance)) if len(world.in_rate) else world.in_rate
 
 
 def upstream(world: World, of_itself: Floats) -> Floats:

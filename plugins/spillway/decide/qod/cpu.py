@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spillway.decide.qod.accuracy import slowest_rate, telling_rate
-from spillway.decide.qod.world import OUTSIDE, Floats, World, lowest, total
+from spillway.decide.qod.world import OUTSIDE, Floats, World, lowest, or_zero, total
 
 CORE = 100.0
 """One full core; what a task that runs can use."""
@@ -39,7 +39,7 @@ def measured(world: World) -> Floats:
     slowest = np.flatnonzero(telling_rate(world) == slowest_rate(world)[world.operator_of])[::-1]
     chosen = world.first_instance.copy()
     chosen[world.operator_of[slowest]] = slowest
-    return np.nan_to_num(world.cpu[chosen]) if len(world.cpu) else world.cpu
+    return or_zero(world.cpu[chosen]) if len(world.cpu) else world.cpu
 
 
 def proportional(world: World, current: Floats, floor: Floats) -> Load:
@@ -131,9 +131,9 @@ def available(world: World) -> Floats:
     >>> available(chain()).tolist()
     [95.0]
     """
-    ours = total(world.node_of, np.nan_to_num(world.cpu), len(world.nodes))
+    ours = total(world.node_of, or_zero(world.cpu), len(world.nodes))
     whole = CORE * world.cores
-    used = np.minimum(np.nan_to_num(world.node_cpu), whole)  # a measurement may say a little more
+    used = np.minimum(or_zero(world.node_cpu), whole)  # a measurement may say a little more
     return whole - np.maximum(used - ours, 0.0)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -47,6 +49,23 @@ def decide(observation: Observation, policy: Policy, *, paper: bool = False) -> 
     >>> decision.edges[0].reason
     'keeps 70.73 %: n1 has 87 % of a core for operators that would need 123 % of a core, most of it bill'
     """
+    with without_collector():  # nothing here refers to itself, and of many thousand new objects none is garbage yet
+        return _decide(observation, policy, paper)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Python looks for cycles among all objects again and again while many are made; not now."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _decide(observation: Observation, policy: Policy, paper: bool) -> Decision:
     if words := hold.stale(observation, policy):
         return _held(observation, None, (), words)
     world = columns(observation.nodes, observation.operators, observation.edges)

@@ -104,11 +104,11 @@ class _Entries:
 
     def where(self, chosen: Flags) -> _Entries:
         """The chosen entries, with only the uses and resources they need."""
-        use, used = _renumber(self.use[chosen])
-        resource, needed = _renumber(self.resource_of_use[used])
+        use, used, begin_of_use = _renumber(self.use[chosen])
+        resource, needed, first_use = _renumber(self.resource_of_use[used])
         return _Entries(
             self.resource[needed], self.room[needed], resource, self.weight[used], self.begun[used], use, self.query[chosen],
-            resource[use], np.flatnonzero(_steps(use)), np.flatnonzero(_steps(resource[use])),
+            resource[use], begin_of_use, begin_of_use[first_use],
         )  # fmt: skip
 
     def used(self, reached: Floats) -> Floats:
@@ -139,7 +139,7 @@ class _Entries:
         levels = [np.zeros(len(self.resource)), (self.begun[self.use] - begin) / rate, (end - begin) / rate]
         resources = [np.arange(len(self.resource)), self.resource_of, self.resource_of]
         apart = 1
-        while len(pair := np.flatnonzero(self.use[apart:] == self.use[:-apart])):
+        while len(pair := (self.use[apart:] == self.use[:-apart]).nonzero()[0]):
             other = pair + apart
             faster = rate[pair] - rate[other]
             crossing = np.divide(begin[other] - begin[pair], faster, out=np.zeros_like(faster), where=faster != 0.0)
@@ -164,33 +164,38 @@ def _fullest(entries: _Entries, start: Floats, most: Floats, pace: Floats) -> Fl
 
     What is used is a straight line between bends, so the last bend that still fits is searched by halving, and the rest is exact.
     """
-    room = entries.room + ROUNDING
+    room, q = entries.room + ROUNDING, entries.query
+    begin, end, rate = start[q], most[q], pace[q]
 
     def used(level: Floats) -> Floats:
-        return entries.used(entries.reached(level, start, most, pace))
+        return entries.used(np.minimum(end, begin + level[entries.resource_of] * rate))
 
     resource, bend = entries.bends(start, most, pace)
-    bend = bend[np.lexsort((bend, resource))]
-    bursts = np.cumsum(np.bincount(resource, minlength=len(room))) - 1
-    fits = np.append(0, bursts[:-1] + 1)
-    while np.any(bursts - fits > 1):
+    both = np.empty(len(bend), dtype=np.complex128)  # which numpy sorts by its real part first
+    both.real, both.imag = resource, bend
+    both.sort()
+    bend = both.imag
+    count = np.bincount(resource, minlength=len(room))
+    bursts = count.cumsum() - 1
+    fits = bursts - count + 1
+    for _ in range(max(int(count.max(initial=0)) - 2, 0).bit_length()):  # until they are next to each other everywhere
         middle = (fits + bursts) // 2
         holds = used(bend[middle]) <= room
         fits, bursts = np.where(holds, middle, fits), np.where(holds, bursts, middle)
     below, above = bend[fits], bend[bursts]
     used_below = used(below)
     steep = np.maximum(used(above) - used_below, ROUNDING)
-    return below + (above - below) * np.clip((entries.room - used_below) / steep, 0.0, 1.0)
+    return below + (above - below) * np.minimum(np.maximum((entries.room - used_below) / steep, 0.0), 1.0)
 
 
-def _steps(ordered: Ints) -> Flags:
-    """Where an ascending number differs from the one before it."""
-    steps = np.ones(len(ordered), dtype=bool)
+def _renumber(ordered: Ints) -> tuple[Ints, Ints, Ints]:
+    """0, 1, 2 … for ascending numbers with gaps, the numbers they stand for, and where each begins.
+
+    >>> [column.tolist() for column in _renumber(np.array([4, 4, 7]))]
+    [[0, 0, 1], [4, 7], [0, 2]]
+    """
+    steps = np.empty(len(ordered), dtype=bool)
+    steps[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=steps[1:])
-    return steps
-
-
-def _renumber(ordered: Ints) -> tuple[Ints, Ints]:
-    """0, 1, 2 … for ascending numbers with gaps, and the numbers they stand for."""
-    steps = _steps(ordered)
-    return np.cumsum(steps) - 1, ordered[steps]
+    begin = steps.nonzero()[0]
+    return steps.cumsum() - 1, ordered[begin], begin

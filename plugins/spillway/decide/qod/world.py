@@ -6,14 +6,14 @@ which queries lie below which operator (a query lies below itself).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spillway.model.qod import DEFAULT_FLOOR, DEFAULT_PRIORITY, Edge, Node, Operator
+from spillway.model.qod import DEFAULT_FLOOR, DEFAULT_PRIORITY, Edge, Instance, Node, Operator
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -85,7 +85,7 @@ def columns(
     is_query[producer[producer != OUTSIDE]] = False
     query = np.flatnonzero(is_query)
     pair_operator, pair_query = _pairs(query, producer, consumer, inner, steps, len(operators))
-    kinds, member = _executors(operators)
+    kinds, member = _executors(operators, every)
     promises = [operators[k] for k in query.tolist()]
     priority = tuple(DEFAULT_PRIORITY if o.priority is None else o.priority for o in promises)
     rank = {value: k for k, value in enumerate(sorted(set(priority)))}
@@ -123,21 +123,27 @@ def columns(
     )
 
 
-def _executors(operators: tuple[Operator, ...]) -> tuple[Floats, Ints]:
+def _executors(operators: tuple[Operator, ...], every: list[Instance]) -> tuple[Floats, Ints]:
     """Cores of every kind of executor; and executor, operator and number of instances of every member of one."""
     many = np.arange(len(operators))
-    if all(i.executor is None and i.cores == 1.0 for o in operators for i in o.instances):
+    names, size = [i.executor for i in every], _floats([i.cores for i in every])
+    alone = names.count(None)
+    if alone == len(names) and np.all(size == 1.0):
         return np.ones(len(operators)), np.array([many, many, np.ones_like(many)])
-    keys = [(k, i.cores) if i.executor is None else i.executor for k, o in enumerate(operators) for i in o.instances]
-    size = [i.cores for o in operators for i in o.instances]
-    first = dict(zip(reversed(keys), reversed(size), strict=True))  # what the first of several says
-    number = {key: x for x, key in enumerate(dict.fromkeys(keys))}
-    executor = np.fromiter(map(number.__getitem__, keys), dtype=np.intp, count=len(keys))
     of = np.repeat(many, [len(o.instances) for o in operators])
+    keys: Sequence[Hashable] = names
+    if alone:  # alike instances of an operator that share with none are one kind of executor
+        own = zip(of.tolist(), size.tolist(), strict=True)
+        keys = [one if name is None else name for name, one in zip(names, own, strict=True)]
+    number = dict(zip(dict.fromkeys(keys), range(len(names)), strict=False))
+    executor = np.fromiter(map(number.__getitem__, keys), dtype=np.intp, count=len(names))
+    cores = np.empty(len(number))
+    cores[executor[::-1]] = size[::-1]  # what the first of several says
     rows, count = np.unique(executor * len(operators) + of, return_counts=True)
     x, k = np.divmod(rows, len(operators))
-    count[np.array([isinstance(key, tuple) for key in number], dtype=bool)[x]] = 1
-    return _kinds(_floats([first[key] for key in number]), x, k, count)
+    if alone:
+        count[np.array([isinstance(key, tuple) for key in number], dtype=bool)[x]] = 1
+    return _kinds(cores, x, k, count)
 
 
 def _kinds(cores: Floats, executor: Ints, operator: Ints, count: Ints) -> tuple[Floats, Ints]:
@@ -148,7 +154,9 @@ def _kinds(cores: Floats, executor: Ints, operator: Ints, count: Ints) -> tuple[
     inside[:, 0] = cores
     inside[executor, 1 + 2 * slot] = operator
     inside[executor, 2 + 2 * slot] = count
-    _, first = np.unique(inside, axis=0, return_index=True)
+    inside += 0.0  # no row differs from another by the sign of a zero
+    rows = inside.view(np.dtype((np.void, inside.itemsize * inside.shape[1]))).ravel()  # compared as bytes
+    _, first = np.unique(rows, return_index=True)
     first.sort()
     kind = np.full(len(cores), -1)
     kind[first] = np.arange(len(first))
@@ -200,6 +208,11 @@ def matches(wanted: Ints, ordered: Ints, size: int) -> tuple[Ints, Ints]:
     begin, count = (np.cumsum(counts) - counts)[wanted], counts[wanted]
     position = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
     return np.repeat(np.arange(len(wanted)), count), position
+
+
+def or_zero(values: Floats) -> Floats:
+    """The values, and 0 for those that are not known."""
+    return np.where(np.isnan(values), 0.0, values)
 
 
 def highest(index: Ints, values: Floats, size: int, start: float = 0.0) -> Floats:
