@@ -1,4 +1,4 @@
-"""The driver program of one application: `run.py --pipeline P --application A --generation G`.
+"""The driver program of one application: `run.py --pipeline P --application A --generation G [--successor PLAN]`.
 
 Everything else it needs is in Postgres (the topology, the checkpoint of each operator) and in the environment:
 SPILLWAY_DSN_JOB, SPILLWAY_KAFKA, SPILLWAY_CHECKPOINTS.
@@ -24,6 +24,7 @@ from spillway.policy import Policy  # noqa: E402
 
 from spark_jobs.runtime.control import Fenced, acquire  # noqa: E402
 from spark_jobs.runtime.driver import FAILED, REFUSED, STOPPED, Driver, assignment, connect_patiently  # noqa: E402
+from spark_jobs.runtime.successor import Successor  # noqa: E402
 
 log = logging.getLogger("spillway.driver")
 
@@ -45,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pipeline", required=True)
     parser.add_argument("--application", required=True)
     parser.add_argument("--generation", required=True, type=int)
+    parser.add_argument("--successor", type=int, metavar="PLAN", help="rehearse for this plan first, and take over when told")
     args = parser.parse_args(argv)
     logging.basicConfig(level=os.environ.get("SPILLWAY_LOG", "INFO"), format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -54,9 +56,14 @@ def main(argv: list[str] | None = None) -> int:
         connection = connect_patiently(f"spillway {args.pipeline}/{args.application}", patience_s=60.0)
         work = assignment(connection, args.pipeline, args.application, args.generation)
         spark = SparkSession.builder.appName(f"spillway:{args.pipeline}:{args.application}:{args.generation}").getOrCreate()
-        acquire(connection, work.identity, policy)
-        # The predecessor may have gone on until now: only its last report says what it left unreported.
-        work = replace(work, states=assignment(connection, args.pipeline, args.application, args.generation).states)
+        spark.sparkContext.setLogLevel(os.environ.get("SPILLWAY_SPARK_LOG", "WARN"))
+        if args.successor is None:
+            acquire(connection, work.identity, policy)
+            # The predecessor may have gone on until now: only its last report says what it left unreported.
+            work = replace(work, states=assignment(connection, args.pipeline, args.application, args.generation).states)
+            driver: Driver | Successor = Driver(spark, work, policy)
+        else:
+            driver = Successor(spark, work, policy, args.successor)
         connection.close()
     except Fenced as reason:
         log.warning("%s; nothing to do", reason)
@@ -67,8 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     except RuntimeError as error:
         log.error("%s", error)
         return FAILED
-    spark.sparkContext.setLogLevel(os.environ.get("SPILLWAY_SPARK_LOG", "WARN"))
-    code = Driver(spark, work, policy).run()
+    code = driver.run()
     spark.stop()
     return code
 

@@ -62,8 +62,13 @@ class BoundFollower:
     def __init__(self, first: int, policy: BoundPolicy, cold_batches: int = 2, *, restored: bool = False) -> None:
         """`restored`: an earlier run has learned `first`, at a keep that nobody wrote down; most likely it is still in force."""
         self.bound, self._policy, self._cold, self._keep = first, policy, cold_batches, 1.0
+        self._cold_batches = cold_batches
         self._learned, self._learned_at, self._restored = first, 1.0, restored
         self._recent: deque[float] = deque(maxlen=50)
+
+    def started(self) -> None:
+        """The query starts again: its first batches load state, which says nothing about what rows cost."""
+        self._cold = self._cold_batches
 
     def batch(self, rows: int, busy_s: float, *, cut: bool) -> int:
         self._restored = False
@@ -131,6 +136,11 @@ class Admission:
         self.supported = spark.version.startswith(SUPPORTED)
         self._execution = query._jsq.streamingQuery() if self.supported else None
 
+    @property
+    def ready(self) -> bool:
+        """The query has looked at its sources, so that it can be told what to read of them."""
+        return self._execution is not None and not self._execution.uniqueSources().isEmpty()
+
     def set(self, limits: dict[str, int]) -> bool:
         """Limits per edge; 0 admits nothing. False when the query has no sources yet (it has not begun its first batch)."""
         if self._execution is None:
@@ -153,6 +163,8 @@ class Admission:
 
 
 class Admits(Protocol):
+    @property
+    def ready(self) -> bool: ...
     def set(self, limits: dict[str, int]) -> bool: ...
 
 
@@ -167,10 +179,19 @@ class Limits:
         self.max_rows = follower.bound
         """In force."""
 
-    def attach(self, admission: Admits) -> None:
-        """To a query that has just started."""
+    def attach(self, admission: Admits, *, held: bool = False) -> None:
+        """To a query that has just started; `held`: with limits that admit nothing, and so it stays."""
         with self._lock:
-            self._admission, self._held = admission, False
+            self._admission, self._held = admission, held
+            self._follower.started()
+
+    @property
+    def ready(self) -> bool:
+        return self._admission is not None and self._admission.ready
+
+    @property
+    def held(self) -> bool:
+        return self._held
 
     def batch(self, rows: int, busy_s: float, lags: dict[str, int]) -> None:
         """The bound follows what the operator can do, and each edge's part of it follows its lag."""
@@ -189,6 +210,12 @@ class Limits:
         with self._lock:
             self._held = True
             return self._admission is not None and self._admission.set(dict.fromkeys(self._lags, 0))
+
+    def open(self) -> bool:
+        """Admits what the bound allows, to a query that was told otherwise so far; False when that could not be said to it."""
+        with self._lock:
+            self._held, self.max_rows = False, self._follower.bound
+            return self._admission is not None and self._admission.set(split(self.max_rows, self._lags))
 
     def _set(self, bound: int) -> None:
         if self._admission is None or self._held or (bound == self.max_rows and len(self._lags) == 1):

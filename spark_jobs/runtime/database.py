@@ -12,14 +12,18 @@ from spillway.store.queries import query
 Connection = psycopg2.extensions.connection
 
 
-def connect(name: str, *, timeout_s: float = 5.0) -> Connection:
-    """An autocommit connection as role `spillway_job`; raises `psycopg2.OperationalError` within a few seconds when there is
-    none."""
-    dsn = os.environ.get("SPILLWAY_DSN_JOB")
+DRIVER = ("JOB",)
+ROLES = ("JOB", "CONTROL")
+"""For a job that Airflow submits, which runs where only Airflow's own role is known."""
+
+
+def connect(name: str, *, timeout_s: float = 5.0, roles: tuple[str, ...] = DRIVER) -> Connection:
+    """An autocommit connection as the first of the roles whose address is known; raises `psycopg2.OperationalError` within a few
+    seconds when there is none."""
+    dsn = next((found for role in roles if (found := os.environ.get(f"SPILLWAY_DSN_{role}"))), None)
     if not dsn:
-        raise RuntimeError(
-            "SPILLWAY_DSN_JOB is not set: the driver needs the address of Spillway's Postgres as role spillway_job"
-        )
+        wanted = " or ".join(f"SPILLWAY_DSN_{role}" for role in roles)
+        raise RuntimeError(f"{wanted} is not set: this program needs the address of Spillway's Postgres as that role")
     connection = psycopg2.connect(
         dsn,
         connect_timeout=3,

@@ -21,11 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spillway.model.topology import Edge, Operator, Pipeline, Shed
 
-from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.checkpoint import Checkpoint, Offsets
 from spark_jobs.runtime.plan import READER, parse, with_utility
 from spark_jobs.runtime.progress import offsets, source_of
 from spark_jobs.runtime.shed import rank
-from spark_jobs.sinks.kafka import KafkaSink, last_epoch, write_partition
+from spark_jobs.runtime.site import Site
+from spark_jobs.runtime.topics import MARKER_CONFIG, Topic, Topics, marker_topic, writer_id
+from spark_jobs.sinks.kafka import KafkaSink, fence, last_epoch, write_partition
 
 log = logging.getLogger("spillway.deadletter")
 
@@ -149,13 +151,15 @@ class Sweeper(threading.Thread):
         """Called for every finished batch."""
         self._queue.put((int(progress["batchId"]), sweeps(progress, self._edges)))
 
-    def close(self) -> None:
+    def close(self, patience_s: float = 10.0) -> None:
+        """Collects what was reported, says so in the checkpoint, and ends."""
         self._queue.put(None)
-        self.join(10.0)
+        self.join(patience_s)
 
     def missed(self) -> list[Sweep]:
         """What a driver that died may have left: every batch committed since the mark. How those batches were shed is not
-        known any more, so garbage a shedder dropped may be among it; it is still garbage."""
+        known any more, so garbage a shedder dropped may be among it; it is still garbage. A driver that only seems to be dead is
+        fenced before its marker is read: otherwise it could still write a batch that is then collected here once more."""
         last, mark = self._last, int(self._checkpoint.read_text(MARK) or -1)
         if last <= mark:
             return []
@@ -164,6 +168,7 @@ class Sweeper(threading.Thread):
         found = []
         for edge in self._edges:
             begin, until = start.get(edge.topic, {}), end.get(edge.topic, {})
+            fence(self._sink, self._writer(edge))
             done = last_epoch(
                 self._sink.bootstrap,
                 self._sink.marker_topics[0],
@@ -177,7 +182,7 @@ class Sweeper(threading.Thread):
                 found.append(Sweep(batch_id=last, edge=edge, start={p: begin.get(p, 0) for p in until}, end=until, keep=1.0))
         return found
 
-    def _begin(self, mark: int) -> dict[str, dict[int, int]]:
+    def _begin(self, mark: int) -> Offsets:
         """Where the batch after `mark` began. Spark keeps the offsets of the last hundred batches; a mark older than that
         was left by a writer that could not reach Kafka while batches went on, and what is gone from the log is not swept."""
         if mark < 0:
@@ -197,20 +202,29 @@ class Sweeper(threading.Thread):
     def _writer(self, edge: Edge) -> str:
         return f"{self._sink.writer_id}-p{self._ordinal(edge)}"
 
+    def sweep_missed(self) -> None:
+        """All that was left until now, and the mark for it."""
+        if self._last > int(self._checkpoint.read_text(MARK) or -1):
+            self._until_done(self.missed)
+            self._until_done(list, mark=self._last)
+
     def run(self) -> None:
-        self._until_done(self.missed)
-        marked = time.monotonic()
+        self.sweep_missed()
+        marked_at, marked, last = time.monotonic(), self._last, self._last
         while True:
             item = self._queue.get()
             if item is None:
+                if last > marked:
+                    self._until_done(list, mark=last)
                 return
             batch_id, found = item
             if batch_id <= self._last:
                 continue
             self._until_done(lambda found=found: found)  # type: ignore[misc]
-            if time.monotonic() - marked > MARK_EVERY_S or found:
+            last = batch_id
+            if time.monotonic() - marked_at > MARK_EVERY_S or found:
                 self._until_done(list, mark=batch_id)
-                marked = time.monotonic()
+                marked_at, marked = time.monotonic(), batch_id
 
     def _until_done(self, what: Callable[[], list[Sweep]], mark: int | None = None) -> None:
         wait, largest = 1.0, None
@@ -244,3 +258,47 @@ class Sweeper(threading.Thread):
                 log.warning("dead letters of %s wait: %s", self._operator.name, said)
                 time.sleep(wait)
                 wait = min(30.0, wait * 2)
+
+
+def dead_letter_sink(site: Site, operator: Operator, checkpoint: int, topics: Topics) -> KafkaSink:
+    """Where the garbage of an operator goes; makes the topic of its markers."""
+    pipeline = site.pipeline
+    marker = marker_topic(pipeline.name, operator.name, checkpoint, "dead")
+    edges = len(pipeline.inputs(operator.name))
+    topics.ensure([Topic(name=marker, partitions=edges, config=MARKER_CONFIG, grow=True)])
+    return KafkaSink(
+        bootstrap=site.bootstrap,
+        writer_id=f"{writer_id(pipeline.name, operator.name, checkpoint)}-dead",
+        topics=(pipeline.dead_letter_topic(operator.name),),
+        marker_topics=(marker,),
+        by_source=False,
+        client_conf=dict(site.client_conf),
+    )
+
+
+def make_sweeper(
+    spark: SparkSession,
+    site: Site,
+    operator: Operator,
+    checkpoint: Checkpoint,
+    sink: KafkaSink,
+    event: Callable[[str, str, str], None],
+) -> Sweeper:
+    def collected(sweep: Sweep, rows: int) -> None:
+        event(sweep.edge.name, "dead_letter", did_not_parse(rows, sweep.edge.topic, sweep.batch_id, sink.topics[0]))
+
+    def lost(text: str) -> None:
+        event(operator.name, "dead_letter_lost", text)
+
+    return Sweeper(spark, site.pipeline, operator, checkpoint, sink, site.client_conf, collected, lost)
+
+
+def did_not_parse(rows: int, topic: str, batch_id: int, where: str) -> str:
+    """
+    >>> did_not_parse(1, "trips", 7, "tips.mean_tip.dead")
+    '1 event of trips did not parse (batch 7); it is in tips.mean_tip.dead'
+    >>> did_not_parse(2, "trips", 7, "tips.mean_tip.dead")
+    '2 events of trips did not parse (batch 7); they are in tips.mean_tip.dead'
+    """
+    events, they_are = ("1 event", "it is") if rows == 1 else (f"{rows} events", "they are")
+    return f"{events} of {topic} did not parse (batch {batch_id}); {they_are} in {where}"

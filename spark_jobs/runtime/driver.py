@@ -7,6 +7,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,23 +21,28 @@ from spillway.policy import Policy
 from spark_jobs.runtime.control import Control, Fenced, Identity
 from spark_jobs.runtime.database import Connection, connect, run
 from spark_jobs.runtime.executors import ExecutorReader
+from spark_jobs.runtime.keeper import Keeper, LostToAnother, first_line
 from spark_jobs.runtime.metrics import Buffer, MetricsWriter
-from spark_jobs.runtime.operator import OperatorQuery, Site, State
+from spark_jobs.runtime.operator import OperatorQuery, Prepared
+from spark_jobs.runtime.recover import recover
+from spark_jobs.runtime.scale import Executors, SparkFleet
 from spark_jobs.runtime.shed import encode, property_name
+from spark_jobs.runtime.site import Outlets, Site, State
+from spark_jobs.runtime.succession import Succession
 from spark_jobs.runtime.topics import Topics, needed
 
 log = logging.getLogger("spillway.driver")
 
 STOPPED, FAILED, REFUSED = 0, 1, 2
 _POLL_S = 0.25
-CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
-"""How Spark says that somebody else has planned or committed the same batch."""
 _INFORMED_S = 10.0
 """A batch that is repeated should be shed as it was: the settings come before the first batch, if Postgres answers at all."""
 _DRAIN_S = 30.0
 """For all operators together, less than the `stop_timeout_s` after which a driver is ended from outside."""
-_RESTARTS = 5
-"""Restarts of a query inside the driver, without a batch in between, before the driver gives up and is started anew."""
+_SWEEP_S = 0.3
+"""The lease waits this long for dead letters that are being collected; whoever takes over would look for them again."""
+_SILENCE_BEATS = 3
+"""Heartbeats that the driver before this one must have missed before its last metrics count as written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +89,7 @@ def connect_patiently(name: str, patience_s: float) -> Connection:
 
 
 class Driver:
-    def __init__(self, spark: SparkSession, work: Assignment, policy: Policy) -> None:
+    def __init__(self, spark: SparkSession, work: Assignment, policy: Policy, succession: Succession | None = None) -> None:
         self.spark, self.work, self.policy = spark, work, policy
         bootstrap = os.environ.get("SPILLWAY_KAFKA")
         checkpoints = os.environ.get("SPILLWAY_CHECKPOINTS")
@@ -101,23 +108,19 @@ class Driver:
         )
         self.topics = Topics(bootstrap)
         self.buffer = Buffer(policy.metric_buffer_rows)
-        edges = tuple(e for name in work.application.operators for e in work.pipeline.inputs(name))
-        self.control = Control(work.identity, edges, policy, self._publish)
+        names = work.application.operators
+        edges = tuple(e for name in names for e in work.pipeline.inputs(name))
+        self.control = Control(work.identity, edges, policy, self._publish, operators=tuple(names), succession=succession)
         name = f"spillway {work.identity.pipeline}/{work.identity.application} metrics"
         self.writer = MetricsWriter(self.buffer, name, policy.metric_flush_s, log.warning, policy.metric_timeout_s)
+        self.outlets = Outlets(buffer=self.buffer, effective=lambda: self.control.effective, event=self.control.event)
         self.operators = [
-            OperatorQuery(
-                spark,
-                self.site,
-                work.pipeline.operator(name),
-                work.states[name],
-                self.buffer,
-                lambda: self.control.effective,
-                self.control.event,
-            )
-            for name in work.application.operators
+            OperatorQuery(spark, self.site, work.pipeline.operator(name), work.states[name], self.outlets) for name in names
         ]
-        self._signalled, self._ended = threading.Event(), threading.Event()
+        self.keepers = [Keeper(query, self.topics, self.control) for query in self.operators]
+        self.executors = Executors(SparkFleet(spark))
+        self._remembered: dict[str, int] = {}
+        self.signalled, self._ended = threading.Event(), threading.Event()
 
     def _publish(self, edge: str, effective: Effective) -> None:
         for query in self.operators:
@@ -126,44 +129,52 @@ class Driver:
         jvm: Any = self.spark._jvm
         jvm.java.lang.System.setProperty(property_name(self.work.pipeline.name, edge), encode(effective))
 
+    # -- the course of it
+
     def run(self) -> int:
         """Until asked to stop. Returns the exit code."""
+        self.begin()
+        return self.lead()
+
+    def begin(self) -> None:
+        """Up to the point where only the queries are missing."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._signalled.set())
-        me = self.work.identity
+            signal.signal(number, lambda *_: self._signal())
         self.control.status.spark_app = self.spark.sparkContext.applicationId
         self.control.status.ui = self.spark.sparkContext.uiWebUrl
         self.control.start()
         self.writer.start()
-        threading.Thread(target=self._read_executors, name="executors", daemon=True).start()
+        if not self.control.informed.wait(_INFORMED_S):
+            log.warning("Postgres has not told the settings within %.0f s; nothing is shed until it does", _INFORMED_S)
+
+    def _signal(self) -> None:
+        self.signalled.set()
+        self.control.news.set()
+
+    def lead(self, prepared: Mapping[str, Prepared] | None = None) -> int:
+        """From the moment the lease is held until asked to stop. Returns the exit code."""
+        me, ready = self.work.identity, prepared or {}
         code, state, detail = FAILED, "failed", ""
         try:
-            if not self.control.informed.wait(_INFORMED_S):
-                log.warning("Postgres has not told the settings within %.0f s; nothing is shed until it does", _INFORMED_S)
-            operators = tuple(q.operator for q in self.operators)
-            self.topics.ensure(needed(self.work.pipeline, operators))
-            for operator in self.operators:
-                operator.start(self.topics)
+            if prepared is None:
+                self.topics.ensure(needed(self.work.pipeline, tuple(q.operator for q in self.operators)))
+            # All at once: whoever takes over has everybody waiting.
+            with ThreadPoolExecutor(len(self.keepers), "start") as pool:
+                list(pool.map(lambda keeper: keeper.start(ready.get(keeper.name)), self.keepers))
             self.control.status.state = "running"
             self.control.event(me.application, "started", f"{me.pipeline}/{me.application} generation {me.generation} runs")
+            for target in (self._read_executors, self._recover):
+                threading.Thread(target=target, name=target.__name__.strip("_"), daemon=True).start()
             detail = self._watch()
             fenced = detail.startswith("fenced")
             code, state = STOPPED, "fenced" if fenced else "stopped"
             self.control.status.state = "stopping"
         except Exception as error:
-            detail = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            detail = first_line(error)
             log.exception("the driver fails")
         finally:
             self._ended.set()
-            until = time.monotonic()
-            if code == STOPPED:
-                until += _DRAIN_S
-                self._hold()
-            for operator in self.operators:
-                try:
-                    operator.stop(drain_s=max(0.0, until - time.monotonic()))
-                except Exception as error:
-                    log.warning("%s did not stop cleanly: %s", operator.operator.name, error)
+            self._stop(gently=code == STOPPED)
             self._remember_bounds()
             self.writer.close()
             self.control.event(
@@ -172,20 +183,54 @@ class Driver:
             self.control.close(state, detail)
         return code
 
-    def _hold(self) -> None:
-        """All operators first: one that is drained later must not go on planning batches until then."""
-        for operator in self.operators:
+    def _stop(self, *, gently: bool) -> None:
+        """All queries at a batch boundary, and then the lease at once: whoever takes over has waited for nothing else."""
+        self.control.prepare_release()
+        until = time.monotonic() + (_DRAIN_S if gently else 0.0)
+        for keeper in self.keepers:
+            keeper.end(until)
+        if gently:
+            self._hold(until)
+        for keeper in self.keepers:
             try:
-                operator.hold()
+                if keeper.query.query is not None:
+                    keeper.stopped(keeper.query.rest(drain_s=max(0.0, until - time.monotonic())).batch_id)
             except Exception as error:
-                log.warning("%s could not be held: %s", operator.operator.name, error)
+                log.warning("%s did not stop cleanly: %s", keeper.name, error)
+        self._close(_SWEEP_S)
+        if not any(keeper.busy or keeper.query.alive for keeper in self.keepers):
+            self.control.release()
+        self._close(10.0)
+
+    def _hold(self, until: float) -> None:
+        """All operators before any of them is drained: none may go on planning batches until its turn comes. Each is held as soon
+        as it has a batch under way, which then is its last."""
+        until = min(until, time.monotonic() + self.work.pipeline.trigger_s + 0.1)
+        waiting = list(self.keepers)
+        for keeper in waiting:
+            keeper.stopping()
+        while waiting:
+            for keeper in list(waiting):
+                try:
+                    if time.monotonic() >= until or not keeper.query.alive or keeper.query.in_flight:
+                        keeper.query.hold()
+                        waiting.remove(keeper)
+                except Exception as error:
+                    log.warning("%s could not be held: %s", keeper.name, error)
+                    waiting.remove(keeper)
+            time.sleep(0.005)
+
+    def _close(self, patience_s: float) -> None:
+        for query in self.operators:
+            try:
+                query.close(patience_s)
+            except Exception as error:
+                log.warning("what %s reported last is lost: %s", query.operator.name, error)
 
     def _watch(self) -> str:
         """Returns why the driver should stop; raises when an operator cannot be kept alive."""
-        failures = {q.operator.name: 0 for q in self.operators}
-        retry_at = {q.operator.name: 0.0 for q in self.operators}
         while True:
-            if self._signalled.is_set():
+            if self.signalled.is_set():
                 return "signalled"
             if self.control.stop_reason:
                 return self.control.stop_reason
@@ -194,38 +239,22 @@ class Driver:
                 raise RuntimeError("the control thread has ended or hangs: without it nothing renews the lease")
             if self.spark.sparkContext._jsc.sc().isStopped():
                 raise RuntimeError("Spark has stopped the application")
-            for operator in self.operators:
-                name = operator.operator.name
-                if operator.collect():
-                    failures[name] = 0
-                if operator.alive:
-                    continue
-                if retry_at[name] == 0.0:
-                    failures[name] += 1
-                    reason = operator.failure()
-                    if any(sign in reason for sign in CONCURRENT):
-                        return f"fenced: another driver writes the checkpoint of {name}"
-                    if failures[name] > _RESTARTS:
-                        raise RuntimeError(f"{name} failed {failures[name]} times in a row: {reason}")
-                    self.control.event(name, "query_failed", f"{name} stopped ({reason}); it starts again from its checkpoint")
-                    log.warning("%s stopped: %s", name, reason)
-                    retry_at[name] = time.monotonic() + _patience_s(failures[name])
-                elif time.monotonic() >= retry_at[name]:
-                    try:
-                        operator.start(self.topics)
-                        retry_at[name] = 0.0
-                    # Kafka may be away: that is one more failure of this operator, and none of the others.
-                    except Exception as error:
-                        failures[name] += 1
-                        if failures[name] > _RESTARTS:
-                            raise
-                        log.warning("%s did not start again: %s", name, error)
-                        retry_at[name] = time.monotonic() + _patience_s(failures[name])
+            orders = self.control.orders
+            if orders is not None:
+                self.control.status.executors = self.executors.bring_to(orders.executors)
+            try:
+                for keeper in self.keepers:
+                    keeper.look(None if orders is None else orders.operators.get(keeper.name))
+            except LostToAnother as error:
+                return f"fenced: {error}"
             self.control.status.metrics_dropped = self.buffer.dropped
             self.control.status.detail = "; ".join(
                 f"{q.operator.name} batch {q.last.get('batchId', '-')}" + ("" if q.alive else " (down)") for q in self.operators
             )
-            time.sleep(_POLL_S)
+            self.control.news.wait(_POLL_S)
+            self.control.news.clear()
+
+    # -- beside it
 
     def _read_executors(self) -> None:
         """Rows and CPU per executor, once a cycle; on a thread of its own, because the REST API may take its time."""
@@ -241,24 +270,38 @@ class Driver:
                 self.buffer.put(
                     reader.collect({q.operator.name: str(q.query.runId) for q in self.operators if q.query is not None})
                 )
+                self._remember_bounds()
+
+    def _recover(self) -> None:
+        """Batches that the driver before this one committed and did not report. It gives its lease back before its last metrics
+        are written, so they are not lost before it has fallen silent."""
+        me, silence_s = self.work.identity, _SILENCE_BEATS * self.policy.heartbeat_s
+        key = {"pipeline": me.pipeline, "application": me.application, "generation": me.generation}
+        while not self._ended.is_set():
+            try:
+                connection = connect("spillway positions")
+                [(silent,)] = run(connection, "job_silence", **key)
+                quiet = silent is None or float(silent) > silence_s
+                if quiet:
+                    for query in self.operators:
+                        recover(query, connection, self.topics)
+                connection.close()
+                if quiet:
+                    return
+            except Exception as error:
+                log.warning("what the driver before this one did not report is looked for again: %s", first_line(error))
+            self._ended.wait(1.0)
 
     def _remember_bounds(self) -> None:
         """The learned bounds, so that the next start begins with them."""
+        changed = {q.operator.name: q.max_rows for q in self.operators if self._remembered.get(q.operator.name) != q.max_rows}
+        if not changed:
+            return
         try:
             connection = connect("spillway bounds")
-            for q in self.operators:
-                run(
-                    connection,
-                    "job_operator_bound",
-                    pipeline=self.site.pipeline.name,
-                    operator=q.operator.name,
-                    max_rows=q.max_rows,
-                )
+            for operator, max_rows in changed.items():
+                run(connection, "job_operator_bound", pipeline=self.site.pipeline.name, operator=operator, max_rows=max_rows)
+                self._remembered[operator] = max_rows
             connection.close()
         except psycopg2.Error:
             log.warning("Postgres is away; the bounds are learned again")
-
-
-def _patience_s(failures: int) -> float:
-    """How long a failed query waits before it is started again."""
-    return min(30.0, 2.0**failures / 2)

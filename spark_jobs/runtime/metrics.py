@@ -39,6 +39,11 @@ class ProgressReader:
         self._jsq = query._jsq
         self._seen: tuple[int, str] | None = None
 
+    @property
+    def seen(self) -> bool:
+        """The query has reported something."""
+        return self._seen is not None
+
     def new(self) -> list[Progress]:
         last = self._jsq.lastProgress()
         if last is None or (last.batchId(), last.timestamp()) == self._seen:

@@ -5,82 +5,80 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from spillway.model.settings import Effective
-from spillway.model.topology import Delivery, Operator, Pipeline, SinkType
-from spillway.policy import Policy
+from spillway.model.topology import Operator
 
-from spark_jobs.runtime import topics as topic_names
 from spark_jobs.runtime import utility
 from spark_jobs.runtime.bound import Admission, BoundFollower, BoundPolicy, Limits
-from spark_jobs.runtime.checkpoint import Checkpoint, refuse_lost
-from spark_jobs.runtime.deadletter import Sweep, Sweeper
-from spark_jobs.runtime.metrics import Buffer, ProgressReader
-from spark_jobs.runtime.plan import Input, build, to_records
-from spark_jobs.runtime.progress import SINK, BatchContext, batch_rows, lag, positions
-from spark_jobs.runtime.topics import Topic, Topics, data_topics, marker_topic, writer_id
+from spark_jobs.runtime.checkpoint import BUCKETS, Checkpoint, Head, Offsets, location, refuse_lost
+from spark_jobs.runtime.deadletter import Sweeper, dead_letter_sink, make_sweeper
+from spark_jobs.runtime.metrics import ProgressReader
+from spark_jobs.runtime.muting import ALWAYS, NEVER, muted_until
+from spark_jobs.runtime.plan import Input, build
+from spark_jobs.runtime.progress import BatchContext, batch_rows, ends, lag
+from spark_jobs.runtime.session import operator_session
+from spark_jobs.runtime.site import Outlets, Site, State
+from spark_jobs.runtime.topics import Topics
 from spark_jobs.runtime.utility import UtilityFollower
-from spark_jobs.runtime.writers import WrittenBy, arrange, by_columns, unsteady, written_by
-from spark_jobs.sinks import kafka as kafka_sink
-from spark_jobs.sinks import postgres as postgres_sink
+from spark_jobs.runtime.writing import Writing, pin_writers, written
 from spark_jobs.sinks.kafka import KafkaSink
-from spark_jobs.sinks.postgres import PostgresSink
 
 log = logging.getLogger("spillway.operator")
 
-WRITERS = "spillway-writers"
-"""File in the checkpoint: who writes the operator's rows."""
-_STREAMING = "org.apache.spark.sql.execution.streaming"
+_LOOK_S = 0.005
+"""How often a query that is about to stop is looked at: what passes here is a pause of the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """Where an application runs and what it may use; the same for all its operators."""
+class Prepared:
+    """A query of which only the start is left to do."""
 
-    pipeline: Pipeline
-    application: str
-    generation: int
-    bootstrap: str
-    checkpoints: str
-    client_conf: dict[str, str]
-    policy: Policy
+    writer: DataStreamWriter
+    note: str | None
+    """Who writes, for the checkpoint."""
+    state: State
+    muted: int
+    held: bool
+    watermarked: bool
+    """Which rows share a batch matters to its state."""
+    dead_letters: KafkaSink | None
+    running: Running | None = None
+    """A query that runs already, and goes on in the place of one that would be started."""
+
+
+class Running(Protocol):
+    @property
+    def query(self) -> StreamingQuery: ...
+    def go_on(self, trigger_s: float, muted: int) -> None:
+        """From now on by itself, this often; batches after `muted` write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """What Postgres remembers of an operator."""
+class Rest:
+    """Where a query came to rest."""
 
-    checkpoint: int
-    buckets: int
-    max_rows: int | None
-    reported: int | None = None
-    """The newest batch of this checkpoint that has metrics; None: no batch has."""
+    batch_id: int
+    at: datetime
+    settled: bool
+    """No batch was begun and not committed."""
 
 
 class OperatorQuery:
     def __init__(
-        self,
-        spark: SparkSession,
-        site: Site,
-        operator: Operator,
-        state: State,
-        buffer: Buffer,
-        effective: Callable[[], dict[str, Effective]],
-        event: Callable[[str, str, str], None],
+        self, spark: SparkSession, site: Site, operator: Operator, state: State, outlets: Outlets, *, scratch: str | None = None
     ) -> None:
-        self.operator, self.site, self.state = operator, site, state
-        self.spark = spark.newSession()
-        for key, value in session_conf(state, site.checkpoints).items():
-            self.spark.conf.set(key, value)
+        """`scratch`: the query only rehearses, muted, on a checkpoint at another place, and reports nothing."""
+        self.operator, self.site, self.state, self.outlets = operator, site, state, outlets
+        self.spark = operator_session(spark, state.buckets, site.checkpoints)
         self.edges = site.pipeline.inputs(operator.name)
-        self.location = "/".join((site.checkpoints.rstrip("/"), site.pipeline.name, operator.name, str(state.checkpoint)))
+        self.trigger_s = site.pipeline.trigger_s
+        self._scratch = scratch
         first = min(state.max_rows or site.policy.batch_rows_first, site.policy.batch_rows_max)
         limits = BoundPolicy(
             target_s=site.pipeline.batch_target_s, floor=site.policy.batch_rows_min, ceiling=site.policy.batch_rows_max
@@ -90,63 +88,159 @@ class OperatorQuery:
         self.query: StreamingQuery | None = None
         self.batches = self.rows = 0
         self.last: dict[str, Any] = {}
-        self._buffer, self._effective, self._event = buffer, effective, event
+        self.found = Head(planned=-1, committed=-1)
+        """What the checkpoint had when this driver first started the query on it."""
+        self.position: tuple[int, Offsets] = (-1, {})
+        """The newest committed batch and where it ended."""
+        self.started_at: datetime | None = None
+        self.muted = ALWAYS if scratch else NEVER
+        """Batches up to this one write and report nothing."""
+        self._reader: ProgressReader | None = None
         self._sweeper: Sweeper | None = None
-        self._utilities = UtilityFollower(self.edges, site.policy.utility_half_life_s, self._publish_utilities)
+        self.utilities = UtilityFollower(self.edges, site.policy.utility_half_life_s, self._publish_utilities)
+
+    @property
+    def location(self) -> str:
+        return self._location_of(self.state)
+
+    def _location_of(self, state: State) -> str:
+        return self._scratch or location(self.site.checkpoints, self.site.pipeline.name, self.operator.name, state.checkpoint)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.spark, self.location)
+
+    @property
+    def rehearses(self) -> bool:
+        return self._scratch is not None
 
     # -- starting and stopping
 
-    def start(self, topics: Topics) -> None:
-        """Makes the marker topics and starts the query from its checkpoint."""
+    def prepare(self, topics: Topics, state: State | None = None, *, held: bool = False) -> Prepared:
+        """Everything a start needs that can be done while another query runs on the checkpoint. `held`: it will admit nothing
+        but a batch that was begun before."""
+        state = state or self.state
         source = Input(
             bootstrap=self.site.bootstrap,
-            max_rows=max(1, self.max_rows // len(self.edges)),
+            max_rows=0 if held else max(1, self.max_rows // len(self.edges)),
             options=tuple((f"kafka.{key}", value) for key, value in self.site.client_conf.items()),
         )
-        if self.query is None:
-            self._recover_positions()
         frame = build(self.spark, self.site.pipeline, self.operator, source)
-        writer = self._writer(frame, topics)
-        if self._sweeper is None and self.operator.schema:
-            self._sweeper = self._make_sweeper(topics)
-        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.operator.name)
-        self.query = (
-            writer.queryName(f"{self.site.pipeline.name}:{self.operator.name}")
-            .option("checkpointLocation", self.location)
-            .trigger(processingTime=f"{int(self.site.pipeline.trigger_s * 1000)} milliseconds")
-            .start()
-        )
-        self._reader = ProgressReader(self.query)
-        self._limits.attach(Admission(self.query, self.spark, {e.name: e.topic for e in self.edges}))
-        if self._sweeper is not None and self._sweeper.ident is None:
+        known = muted_until(Checkpoint(self.spark, self._location_of(state)))
+        muted = ALWAYS if self.rehearses else NEVER if known is None else known
+        how = Writing(site=self.site, operator=self.operator, checkpoint=state.checkpoint, buckets=state.buckets, muted=muted)
+        writer, note = written(frame, how, topics)
+        collects = self.operator.schema and not self.rehearses
+        dead = dead_letter_sink(self.site, self.operator, state.checkpoint, topics) if collects else None
+        note = None if self.rehearses else note
+        watermarked = "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()
+        return Prepared(writer=writer, note=note, state=state, muted=muted, held=held, watermarked=watermarked, dead_letters=dead)
+
+    def start(self, topics: Topics, prepared: Prepared | None = None) -> None:
+        """Starts the query from its checkpoint, which is as the operator's state says (`settle`)."""
+        ready = prepared or self.prepare(topics)
+        checkpoint = self.checkpoint
+        if self.query is None:
+            self.found = checkpoint.head()
+            refuse_lost(checkpoint, self.site.pipeline.name, self.operator.name, self.state.reported)
+        self.state, self.muted = ready.state, ready.muted
+        if ready.note is not None:
+            pin_writers(checkpoint, self.operator.name, ready.note)
+        self._begin(ready)
+        batch = self.found.committed if self.position[0] < 0 else self.position[0]
+        self.position = (batch, (checkpoint.offsets(batch) or {}) if batch >= 0 else {})
+        if self._sweeper is None and ready.dead_letters is not None:
+            event = self.outlets.event
+            self._sweeper = make_sweeper(self.spark, self.site, self.operator, checkpoint, ready.dead_letters, event)
             self._sweeper.start()
+
+    def _begin(self, ready: Prepared) -> None:
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.operator.name)
+        self.spark.conf.set(BUCKETS, str(self.state.buckets))
+        name = f"{self.site.pipeline.name}:{self.operator.name}"
+        former = self._reader
+        if ready.running is not None:
+            self.query = ready.running.query
+        else:
+            self.query = (
+                ready.writer.queryName(f"{name}:rehearsal" if self.rehearses else name)
+                .option("checkpointLocation", self.location)
+                .trigger(processingTime=f"{int(self.trigger_s * 1000)} milliseconds")
+                .start()
+            )
+        self.started_at = datetime.now(UTC)
+        self._reader = ProgressReader(self.query)
+        self._limits.attach(Admission(self.query, self.spark, {e.name: e.topic for e in self.edges}), held=ready.held)
+        if ready.running is not None:
+            self._limits.open()
+            ready.running.go_on(self.trigger_s, ready.muted)
+        if former is not None:
+            self._take(former)
+
+    def finish(self, topics: Topics, buckets: int) -> None:
+        """Runs a batch that was begun to its end, by as many writers as it was begun with, and stops."""
+        state, before = self.state, self.state.buckets
+        log.info("%s finishes a batch that was begun with %d buckets instead of %d", self.operator.name, buckets, before)
+        self.start(topics, self.prepare(topics, replace(state, buckets=buckets), held=True))
+        checkpoint = self.checkpoint
+        while not checkpoint.head().settled:
+            if not self.alive:
+                raise RuntimeError(f"the batch that {self.operator.name} had begun could not be finished: {self.failure()}")
+            time.sleep(0.05)
+        self.rest(drain_s=5.0)
+        self.state = state
 
     def hold(self) -> bool:
         """Admits nothing more; False when that could not be said to the query."""
         return self.alive and self._limits.hold()
 
+    def hold_in_flight(self, until: float) -> bool:
+        """As `hold`, but not before a batch is under way, if one comes soon: then the pause begins with the commit of that batch,
+        and not with the one before it."""
+        until = min(until, time.monotonic() + self.site.pipeline.trigger_s + 0.1)
+        while self.alive and not self._limits.held and not self.in_flight and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+        return self.hold()
+
+    @property
+    def in_flight(self) -> bool:
+        """A batch with new rows is under way."""
+        if self.query is None:
+            return False
+        status = self.query._jsq.status()
+        return bool(status.isTriggerActive() and status.isDataAvailable())
+
+    def drained(self, until: float) -> bool:
+        """Waits until a query that is held has no batch under way."""
+        idle = 0
+        while self.query is not None and self.query.isActive and time.monotonic() < until:
+            # Two looks in a row without a running trigger: one could fall between two phases of a batch.
+            idle = 0 if self.query._jsq.status().isTriggerActive() else idle + 1
+            if idle >= 2:
+                return True
+            time.sleep(_LOOK_S)
+        return False
+
+    def rest(self, drain_s: float, *, at_once: bool = False) -> Rest:
+        """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query. What it has
+        reported last is taken by the next `collect`. `at_once`: it has nothing more to read, so none is waited for."""
+        if self.query is not None and self.query.isActive:
+            until = time.monotonic() + drain_s
+            if drain_s > 0 and (self.hold() if at_once else self.hold_in_flight(until)):
+                self.drained(until)
+            self.query.stop()
+        head = self.checkpoint.head()
+        return Rest(batch_id=head.committed, at=datetime.now(UTC), settled=head.settled)
+
+    def close(self, patience_s: float = 10.0) -> None:
+        """After its last `rest`: takes what it has reported last, and collects the dead letters of that."""
+        self.collect()
+        if self._sweeper is not None:
+            self._sweeper.close(patience_s)
+
     def will_keep(self, edge: str, keep: float) -> None:
         """Told before the keep of an edge changes, by the thread that changes it: a batch that keeps more may take less."""
         self._limits.keep(edge, keep)
-
-    def stop(self, drain_s: float) -> None:
-        """Stops at a batch boundary: admits nothing more, lets the batch in flight commit, then ends the query."""
-        if self.query is None:
-            return
-        if self.query.isActive:
-            drained = self.hold()
-            deadline, idle = time.monotonic() + drain_s, 0
-            while drained and self.query.isActive and time.monotonic() < deadline:
-                # Two looks in a row without a running trigger: one could fall between two phases of a batch.
-                idle = 0 if self.query.status["isTriggerActive"] else idle + 1
-                if idle >= 2:
-                    break
-                time.sleep(0.1)
-            self.query.stop()
-        self.collect()
-        if self._sweeper is not None:
-            self._sweeper.close()
-            self._sweeper = None
 
     @property
     def max_rows(self) -> int:
@@ -156,6 +250,18 @@ class OperatorQuery:
     def alive(self) -> bool:
         return self.query is not None and self.query.isActive
 
+    @property
+    def looked_at_sources(self) -> bool:
+        return self._limits.ready
+
+    @property
+    def working(self) -> bool:
+        """It is alive and has got beyond its start: a batch has ended, or there was nothing to read."""
+        if self._reader is None or self.started_at is None or not self.alive:
+            return False
+        idle = (datetime.now(UTC) - self.started_at).total_seconds() > 1.0 and self._limits.ready and not self.in_flight
+        return self._reader.seen or idle
+
     def failure(self) -> str:
         """Why the query ended, in one line."""
         return said(str(self.query.exception() or "")) if self.query is not None else "it was never started"
@@ -164,20 +270,24 @@ class OperatorQuery:
 
     def collect(self) -> int:
         """Takes every batch that finished since the last call: metrics, dead letters, bound. Returns how many."""
-        if self.query is None:
-            return 0
-        finished = self._reader.new()
+        return self._take(self._reader) if self._reader is not None else 0
+
+    def _take(self, reader: ProgressReader) -> int:
+        finished = reader.new()
         for progress in finished:
-            self._buffer.put(batch_rows(progress, self._context(), self._buffer.dropped))
-            if self._sweeper is not None:
-                self._sweeper.batch(progress)
-            self._utilities.batch(progress)
+            batch = int(progress["batchId"])
+            if batch > self.muted:
+                self.outlets.buffer.put(batch_rows(progress, self.context(), self.outlets.buffer.dropped))
+                if self._sweeper is not None:
+                    self._sweeper.batch(progress)
+            self.utilities.batch(progress)
             self._follow(progress)
             self.last, self.batches = progress, self.batches + 1
             self.rows += int(progress["numInputRows"])
+            self.position = (batch, ends(progress, self.edges) or self.position[1])
         return len(finished)
 
-    def _context(self) -> BatchContext:
+    def context(self) -> BatchContext:
         return BatchContext(
             pipeline=self.site.pipeline.name,
             application=self.site.application,
@@ -186,25 +296,8 @@ class OperatorQuery:
             generation=self.site.generation,
             max_rows=self.max_rows,
             edges=self.edges,
-            effective=self._effective(),
+            effective=self.outlets.effective(),
         )
-
-    def _recover_positions(self) -> None:
-        """A driver that was killed may have committed batches whose metrics it could not write any more. How their rows were
-        shed is gone with it; how far they read is in the checkpoint, and without it a quiet topic would seem unread for ever."""
-        checkpoint = Checkpoint(self.spark, self.location)
-        refuse_lost(checkpoint, self.site.pipeline.name, self.operator.name, self.state.reported)
-        reported = -1 if self.state.reported is None else self.state.reported
-        silent = [b for b in checkpoint.committed() if b > reported]
-        for batch in silent:
-            before = checkpoint.offsets(batch - 1) if batch else checkpoint.first_offsets(len(self.edges))
-            end = checkpoint.offsets(batch)
-            if before is not None and end is not None:
-                self._buffer.put(positions(batch, before, end, checkpoint.committed_at(batch), self._context()))
-        if silent and self.state.reported is not None:
-            which = f"batch {silent[0]} was" if len(silent) == 1 else f"batches {silent[0]} to {silent[-1]} were"
-            text = f"{which} committed by a driver that ended before it reported them; only their offsets are known"
-            self._event(self.operator.name, "metrics_lost", text)
 
     def _follow(self, progress: dict[str, Any]) -> None:
         busy_s = float(progress.get("batchDuration", 0)) / 1000.0
@@ -214,118 +307,6 @@ class OperatorQuery:
     def _publish_utilities(self, edge: str, text: str) -> None:
         jvm: Any = self.spark._jvm
         jvm.java.lang.System.setProperty(utility.property_name(self.site.pipeline.name, edge), text)
-
-    # -- the sink
-
-    def _writer(self, frame: DataFrame, topics: Topics) -> DataStreamWriter:
-        names, output = data_topics(self.site.pipeline, self.operator), self.operator.output
-        deliveries = {e.delivery for e in self.site.pipeline.outputs(self.operator.name)}
-        if not deliveries and output is not None:
-            deliveries = {output.delivery}
-        mode = self.operator.output_mode
-        if not names and (output is None or output.type is SinkType.NONE):
-            counted = frame.observe(SINK, F.count(F.lit(1)).alias("rows"))
-            return counted.writeStream.format("noop").outputMode(mode)
-        records = to_records(frame, self.operator, nulls=not names)
-        if names and deliveries == {Delivery.AT_LEAST_ONCE}:
-            counted = records.observe(SINK, F.count(F.lit(1)).alias("rows"))
-            plain = counted.select("key", "value", F.explode(F.array(*[F.lit(n) for n in names])).alias("topic"))
-            writer = plain.writeStream.format("kafka").outputMode(mode)
-            for key, value in {"bootstrap.servers": self.site.bootstrap, **self.site.client_conf}.items():
-                writer = writer.option(f"kafka.{key}", value)
-            return writer
-        by = written_by(frame, len(self.edges))
-        if not names and by is WrittenBy.SOURCE:
-            by = WrittenBy.SHUFFLE
-        self._refuse_unsteady(frame, by)
-        self._pin_writers(by)
-        if names:
-            written = arrange(records, by, self.state.buckets).mapInArrow(self._kafka_task(names, by, topics), "rows bigint")
-        else:
-            arranged = by_columns(frame, records, output, self.state.buckets) if by is WrittenBy.SHUFFLE else records
-            written = arranged.select("value").mapInArrow(self._postgres_task(frame), "rows bigint")
-        log.info("%s is written by %s", self.operator.name, by)
-        return written.observe(SINK, F.sum("rows").alias("rows")).writeStream.format("noop").outputMode(mode)
-
-    def _refuse_unsteady(self, frame: DataFrame, by: WrittenBy) -> None:
-        if by is WrittenBy.SHUFFLE and "_src" not in frame.columns and (expression := unsteady(frame)):
-            raise RuntimeError(
-                f"{self.operator.name} is shuffled by key in front of its sink, and {expression} may give a row another key when "
-                "a batch is replayed: rows could be lost or doubled; keep the column _src in its output"
-            )
-
-    def _pin_writers(self, by: WrittenBy) -> None:
-        """Who writes belongs to the checkpoint: a batch that was begun with other writers must be finished by them."""
-        checkpoint = Checkpoint(self.spark, self.location)
-        mine = by.value if by is WrittenBy.SOURCE else f"{by.value}, {self.state.buckets} of them"
-        before = checkpoint.read_text(WRITERS)
-        if before == mine:
-            return
-        if before is not None and checkpoint.last_planned() > checkpoint.last_commit():
-            raise RuntimeError(
-                f"batch {checkpoint.last_planned()} of {self.operator.name} was begun with rows written by {before}, now they "
-                f"would be written by {mine}: run the version before until it is committed, or `spillway reset` the operator"
-            )
-        checkpoint.write_text(WRITERS, mine)
-
-    def _kafka_task(self, names: tuple[str, ...], by: WrittenBy, topics: Topics) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        pipeline, operator, checkpoint = self.site.pipeline.name, self.operator.name, self.state.checkpoint
-        if by is WrittenBy.SOURCE:
-            counts = topics.partitions()
-            markers = [(marker_topic(pipeline, operator, checkpoint, e.name), counts[e.topic]) for e in self.edges]
-        else:
-            markers = [(marker_topic(pipeline, operator, checkpoint, by.name.lower()), self.state.buckets)]
-        topics.ensure([Topic(name=n, partitions=c, config=topic_names.MARKER_CONFIG, grow=True) for n, c in markers])
-        sink = KafkaSink(
-            bootstrap=self.site.bootstrap,
-            writer_id=f"{writer_id(pipeline, operator, checkpoint)}-{by.name.lower()}",
-            topics=names,
-            marker_topics=tuple(n for n, _ in markers),
-            by_source=by is WrittenBy.SOURCE,
-            client_conf=dict(self.site.client_conf),
-        )
-        return sink_task(kafka_sink.write_partition, sink)
-
-    def _postgres_task(self, frame: DataFrame) -> Callable[[Iterator[Any]], Iterator[Any]]:
-        output = self.operator.output
-        assert output is not None and output.table is not None
-        name = writer_id(self.site.pipeline.name, self.operator.name, self.state.checkpoint)
-        columns = tuple(c for c in frame.columns if c != "_src")
-        sink = PostgresSink(writer_id=name, table=output.table, keys=output.keys, columns=columns)
-        return sink_task(postgres_sink.write_partition, sink)
-
-    def _make_sweeper(self, topics: Topics) -> Sweeper:
-        pipeline, operator, checkpoint = self.site.pipeline, self.operator, self.state.checkpoint
-        marker = marker_topic(pipeline.name, operator.name, checkpoint, "dead")
-        topics.ensure([Topic(name=marker, partitions=len(self.edges), config=topic_names.MARKER_CONFIG, grow=True)])
-        sink = KafkaSink(
-            bootstrap=self.site.bootstrap,
-            writer_id=f"{writer_id(pipeline.name, operator.name, checkpoint)}-dead",
-            topics=(pipeline.dead_letter_topic(operator.name),),
-            marker_topics=(marker,),
-            by_source=False,
-            client_conf=dict(self.site.client_conf),
-        )
-
-        def collected(sweep: Sweep, rows: int) -> None:
-            self._event(sweep.edge.name, "dead_letter", did_not_parse(rows, sweep.edge.topic, sweep.batch_id, sink.topics[0]))
-
-        def lost(text: str) -> None:
-            self._event(operator.name, "dead_letter_lost", text)
-
-        checkpoint_ = Checkpoint(self.spark, self.location)
-        return Sweeper(self.spark, pipeline, operator, checkpoint_, sink, self.site.client_conf, collected, lost)
-
-
-def did_not_parse(rows: int, topic: str, batch_id: int, where: str) -> str:
-    """
-    >>> did_not_parse(1, "trips", 7, "tips.mean_tip.dead")
-    '1 event of trips did not parse (batch 7); it is in tips.mean_tip.dead'
-    >>> did_not_parse(2, "trips", 7, "tips.mean_tip.dead")
-    '2 events of trips did not parse (batch 7); they are in tips.mean_tip.dead'
-    """
-    events, they_are = ("1 event", "it is") if rows == 1 else (f"{rows} events", "they are")
-    return f"{events} of {topic} did not parse (batch {batch_id}); {they_are} in {where}"
 
 
 def said(error: str) -> str:
@@ -342,38 +323,3 @@ def said(error: str) -> str:
         if raised:
             return raised[-1]
     return lines[0] if lines else "it ended without an error"
-
-
-def sink_task(write: Callable[..., int], sink: KafkaSink | PostgresSink) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function each task runs over its rows. Its epoch is the batch id, which Spark hands to tasks as a local property."""
-
-    def part(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        epoch = context.getLocalProperty("streaming.sql.batchId")
-        if epoch is None:
-            raise RuntimeError("Spark gave the task no batch id (streaming.sql.batchId); this version of Spark is not supported")
-        rows = write(sink, int(epoch), context.partitionId(), batches)
-        yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], ["rows"])
-
-    return part
-
-
-def session_conf(state: State, checkpoints: str) -> dict[str, str]:
-    """What belongs to an operator's own session: its buckets, and state that survives in small pieces."""
-    conf = {
-        "spark.sql.shuffle.partitions": str(state.buckets),
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    if checkpoints.startswith(("file:", "/")):
-        # The default manager forks processes for permissions on a local file system: two to seven times the commit time.
-        conf["spark.sql.streaming.checkpointFileManagerClass"] = (
-            f"{_STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
-        )
-    return conf

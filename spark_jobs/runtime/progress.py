@@ -160,6 +160,16 @@ def offsets(source: dict[str, Any], which: str, topic: str) -> dict[int, int]:
     return {int(partition): int(offset) for partition, offset in value.get(topic, {}).items()}
 
 
+def ends(progress: dict[str, Any], edges: tuple[Edge, ...]) -> dict[str, dict[int, int]]:
+    """Where a batch ended, by topic and partition."""
+    found = {}
+    for edge in edges:
+        source = source_of(progress, edge.topic)
+        if source is not None and (end := offsets(source, "endOffset", edge.topic)):
+            found[edge.topic] = end
+    return found
+
+
 def source_of(progress: dict[str, Any], topic: str) -> dict[str, Any] | None:
     return next((s for s in progress.get("sources", []) if f"[{topic}]" in s.get("description", "")), None)
 

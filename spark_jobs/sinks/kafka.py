@@ -15,6 +15,7 @@ Rules that make it hold under kill -9, retries and zombies:
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.sinks import STALE
-from spark_jobs.sinks.librdkafka import ANY_PARTITION, ArrowProducer, KafkaWriteError
+from spark_jobs.sinks.librdkafka import ANY_PARTITION, ArrowProducer, KafkaWriteError, library
 
 SOURCE_SHIFT = 20
 """`_src` = edge ordinal << SOURCE_SHIFT | partition."""
@@ -138,6 +139,28 @@ def _scan(consumer: Any, topic: str, partition: int, writer: str) -> int:
         elif not error.retriable():
             raise KafkaWriteError(f"reading marker {topic}[{partition}]", error.name(), error.str())
     raise KafkaWriteError(f"reading marker {topic}[{partition}]", "_TIMED_OUT", "no end of the partition within 30 s")
+
+
+def warm(sink: KafkaSink) -> None:
+    """Loads and connects what a first write in this process would wait for. Writes nothing, and fences nobody."""
+    from confluent_kafka import KafkaException
+
+    library()
+    # A broker that does not answer now is waited for by whoever writes.
+    with _MARKER_LOCK, contextlib.suppress(KafkaException):
+        if sink.bootstrap not in _MARKER_READERS:
+            _marker_reader(sink.bootstrap, sink.client_conf).list_topics(timeout=5)
+
+
+def fence(sink: KafkaSink, writer: str) -> None:
+    """From now on whoever held this writer's id can commit nothing more, so what its marker says is the last word."""
+    producer = ArrowProducer(
+        {**PRODUCER_CONF, **sink.client_conf, "bootstrap.servers": sink.bootstrap, "transactional.id": writer}
+    )
+    try:
+        producer.init(sink.timeout_s)
+    finally:
+        producer.close()
 
 
 def _producer(sink: KafkaSink, tid: str, marker_topic: str, marker_partition: int, epoch: int) -> _Cached:

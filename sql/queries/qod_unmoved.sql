@@ -3,7 +3,7 @@
 select d.pipeline, m.move ->> 'operator' as operator, null::text as application
 from spillway.decision d
 cross join lateral jsonb_array_elements(d.output -> 'moves') as m (move)
-where d.origin = 'live' and d.status = 'published' and d.interval_end > %(patience)s and d.interval_end < %(end)s
+where d.kind = 'qod' and d.origin = 'live' and d.status = 'published' and d.interval_end > %(patience)s and d.interval_end < %(end)s
   and not exists (
     select from spillway.reschedule r
     where r.requested_at <= d.published_at and (r.state in ('requested', 'moving', 'warming') or r.changed_at >= d.published_at)

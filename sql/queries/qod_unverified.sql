@@ -9,6 +9,6 @@ select d.id, d.pipeline, d.output, d.expected, d.published_at,
              and abs(h.keep - (e ->> 'keep')::double precision) > 1e-9
        ) as superseded
 from spillway.decision d
-where d.origin = 'live' and d.interval_end > %(oldest)s and d.interval_end <= %(start)s
+where d.kind = 'qod' and d.origin = 'live' and d.interval_end > %(oldest)s and d.interval_end <= %(start)s
   and d.status = 'published' and d.verified is null and d.published_at <= %(start)s and d.published_at > %(since)s
 order by d.pipeline, d.interval_end desc

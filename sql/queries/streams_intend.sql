@@ -2,4 +2,4 @@
 update spillway.application
 set generation = %(generation)s, launcher = %(launcher)s, handle = null, launched_at = %(now)s, launched_node = node,
     attempts = %(attempts)s
-where pipeline = %(pipeline)s and application = %(application)s and generation = %(generation)s - 1 and desired = 'running';
+where pipeline = %(pipeline)s and application = %(application)s and generation = %(replaces)s and desired = 'running';

@@ -5,15 +5,16 @@ from datetime import UTC, datetime
 import pytest
 
 pytestmark = pytest.mark.dags
+DAGS = {"spillway_streams", "spillway_housekeeping", "spillway_qod", "spillway_capacity", "spillway_rescale"}
 
 
 def test_all_dags_are_read_without_an_error(parsed):
     assert parsed["errors"] == {}
-    assert set(parsed["dags"]) == {"spillway_streams", "spillway_housekeeping", "spillway_qod"}
+    assert set(parsed["dags"]) == DAGS
 
 
 def test_a_dag_file_is_cheap_to_parse(parsed):
-    assert set(parsed["cpu_s"]) == {"spillway_streams.py", "spillway_housekeeping.py", "spillway_qod.py"}
+    assert set(parsed["cpu_s"]) == {f"{dag}.py" for dag in DAGS}
     assert {name: cost for name, cost in parsed["cpu_s"].items() if cost >= 0.2} == {}
 
 
@@ -32,6 +33,10 @@ def test_schedules_are_aligned_and_never_overlap(parsed):
     assert parsed["dags"]["spillway_housekeeping"]["every_s"] == 3600
     assert parsed["dags"]["spillway_qod"]["every_s"] == 15
     assert parsed["dags"]["spillway_qod"]["tasks"] == ["decide", "observe", "publish", "verify"]
+    assert parsed["dags"]["spillway_capacity"]["every_s"] == 60
+    assert parsed["dags"]["spillway_capacity"]["tasks"] == ["detect", "observe", "propose"]
+    assert parsed["dags"]["spillway_rescale"]["every_s"] == 30
+    assert parsed["dags"]["spillway_rescale"]["tasks"] == ["carry_out", "conclude", "jobs", "look", "offline"]
 
 
 @pytest.mark.parametrize("body", ["converge_streams", "keep_house", "keep_airflow_house"])

@@ -1,6 +1,9 @@
-"""Fixtures of the tests that need a Postgres but no other service."""
+"""Fixtures that several of these tests need."""
 
 from tests.support.cycles import begin
 from tests.support.database import control, database, empty, migrated, server
+from tests.support.evaluations import evaluate
+from tests.support.live import agent
+from tests.support.plans import a_line, line
 
-__all__ = ["begin", "control", "database", "empty", "migrated", "server"]
+__all__ = ["a_line", "agent", "begin", "control", "database", "empty", "evaluate", "line", "migrated", "server"]

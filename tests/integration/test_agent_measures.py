@@ -80,7 +80,7 @@ def test_nodes_and_topics_are_measured_cheaply_and_it_ends_when_asked(stack, rea
                 assert 0 <= cpu <= 110
                 assert own >= 0
                 assert fits
-                assert 0.5 < window < 10
+                assert 0.2 < window < 10  # after one that was late, a quarter of the interval at least
         process = psutil.Process(agent.pid)
         before, started = sum(process.cpu_times()[:2]), time.monotonic()
         time.sleep(5)

@@ -6,23 +6,19 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from spillway.act.cycle import decide_all, observe
 from spillway.act.publish import publish
 from spillway.embedded import Stack
-from spillway.model.window import Interval
 from spillway.policy import Policy
 from spillway.store import pipelines
 from spillway.store.decisions import Run
 
 from tests.support.line import Line, driver_log, until
+from tests.support.live import Feed, next_window
 
 pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
@@ -50,41 +46,25 @@ PER_S = 160
 POLICY = Policy(qod_cycle_s=10.0, qod_warm_up_s=1.0)
 
 
-@pytest.fixture
-def agent(stack: Stack) -> Iterator[None]:
-    """The agent beside the workers, as long as the test takes."""
-    stack.start("agent")
-    yield
-    stack.stop("agent")
-
-
-class Feed(threading.Thread):
-    def __init__(self, line: Line) -> None:
-        super().__init__(daemon=True)
-        self._line, self.stopping = line, threading.Event()
-
-    def run(self) -> None:
-        n = 0
-        while not self.stopping.wait(0.5):
-            rows = [
-                {"service": "yellow", "pickup_at": "2026-01-01T10:00:00Z", "pickup_zone": i % 265, "dropoff_zone": i % 263}
-                for i in range(n, n + PER_S // 2)
-            ]
-            self._line.produce("qodlive.in", [(b"%d" % r["pickup_zone"], json.dumps(r).encode()) for r in rows])
-            n += len(rows)
+def trip(number: int) -> tuple[bytes, bytes]:
+    row = {
+        "service": "yellow",
+        "pickup_at": "2026-01-01T10:00:00Z",
+        "pickup_zone": number % 265,
+        "dropoff_zone": number % 263,
+    }
+    return b"%d" % row["pickup_zone"], json.dumps(row).encode()
 
 
 def cycle(line: Line, run: Run) -> dict[str, Any] | None:
     """Waits for the end of a window, then does what spillway_qod does; the decision on that window."""
-    seconds = run.policy.qod_cycle_s
-    end = (time.time() // seconds + 1) * seconds
-    time.sleep(end + run.policy.qod_settle_s - time.time())
-    window = Interval(start=datetime.fromtimestamp(end - seconds, UTC), end=datetime.fromtimestamp(end, UTC))
+    window = next_window(run.policy.qod_cycle_s, run.policy.qod_settle_s)
     for step in (observe, decide_all, publish):
         with line.db() as connection:
             step(connection, window, run)
     columns = "id, status, reason, policy, observation, output"
-    found = line.sql(f"select {columns} from spillway.decision where pipeline = %s and interval_end = %s", NAME, window.end)
+    of = "where kind = 'qod' and pipeline = %s and interval_end = %s"
+    found = line.sql(f"select {columns} from spillway.decision {of}", NAME, window.end)
     return dict(zip(columns.split(", "), found[0], strict=True)) if found else None
 
 
@@ -117,7 +97,7 @@ def test_an_overload_is_decided_stored_published_in_force_and_replayable(stack: 
         with line.db() as connection:
             pipelines.set_mode(connection, NAME, "apply", "test")
         until(line.running, 90, "the application starts\n" + driver_log(stack))
-        feed = Feed(line)
+        feed = Feed(line, "qodlive.in", trip, lambda *_: PER_S // 2)
         feed.start()
         try:
             behind = "select max(lag_rows) from spillway.edge_metric where pipeline = %s"

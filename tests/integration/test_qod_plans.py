@@ -26,8 +26,10 @@ def test_what_refers_to_decisions_and_observations_is_found_by_an_index(migrated
     """Each row that retention deletes looks for whoever refers to it."""
     found = dict(migrated.sql("read", REFERENCES))
     assert found == {
+        "spillway.capacity (decision)": True,
         "spillway.decision (observation)": True,
         "spillway.gate_result (decision)": True,
+        "spillway.rescale_plan (decision)": True,
         "spillway.reschedule (decision)": True,
     }
 
@@ -140,6 +142,27 @@ def test_what_a_cycle_asks_of_a_week_of_decisions_is_found_by_indexes(database: 
             **times, "since": start - timedelta(minutes=11), "closed": end + timedelta(seconds=2), "width_s": 15.0, "slices": 40,
             "pipelines": ["a", "b"],
         },
+    }  # fmt: skip
+    assert {name: found for name, values in asked.items() if (found := read(database, name, **values))} == {}
+
+
+def test_what_an_evaluation_asks_of_a_week_of_decisions_is_found_by_indexes(database: Database, week: datetime) -> None:
+    end, start = week, week - timedelta(seconds=60)
+    times = {"start": start, "end": end}
+    run = {"origin": "live", "replay": "", "policy": "p"}
+    metrics = {**times, "since": start - timedelta(minutes=9), "closed": end + timedelta(seconds=2), "pipelines": ["a", "b"]}
+    asked: dict[str, dict[str, Any]] = {
+        "capacity_decided": {**times, **run, "kind": "capacity"},
+        "capacity_observations": {**times, **run},
+        "capacity_findings": {
+            "pipeline": "a", "version": 1, "since": start - timedelta(hours=6), "end": end, "begins": None, "limit": 16, **run,
+        },
+        "capacity_floors": {**times, "pipeline": "a"},
+        "capacity_last": {"kind": "capacity", "pipeline": "a", "end": None},
+        "capacity_event_once": {"pipeline": "a", "subject": None, "kind": "refused", "text": "x", "about": "x"},
+        "capacity_batches": metrics,
+        "capacity_partitions": metrics,
+        "capacity_instances": {k: v for k, v in metrics.items() if k != "since"},
     }  # fmt: skip
     assert {name: found for name, values in asked.items() if (found := read(database, name, **values))} == {}
 

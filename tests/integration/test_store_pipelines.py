@@ -124,8 +124,9 @@ def test_buckets_are_fixed_once_a_driver_ran(database: Database, control: Any) -
     with pytest.raises(Refused) as raised:
         apply(control)
     assert str(raised.value) == (
-        "operator bill was launched with 16 buckets, fixed for the life of its checkpoint, and the file says 4: "
-        "keep `buckets: 16`, give the operator another name, or start it anew with `spillway reset taxi bill`."
+        "operator bill has 16 buckets, which its checkpoint fixes, and the file says 4: keep `buckets: 16`, change them while it "
+        "runs with `spillway rescale taxi bill --buckets 4`, give the operator another name, or start it anew with "
+        "`spillway reset taxi bill`."
     )
     with pytest.raises(Refused) as raised:
         apply(control, ("kind: aggregate, buckets: 4", "buckets: 16"))
@@ -140,9 +141,28 @@ def test_buckets_are_fixed_once_a_driver_ran(database: Database, control: Any) -
     stateless = ('"jobs:union", buckets: 4', '"jobs:union", buckets: 6')
     assert apply(control, other, stateless).version == 3, "front was not launched yet"
     launch(database, "front", "stopped")
-    with pytest.raises(Refused, match="operator union was launched with 6 buckets, fixed for the life of its checkpoint"):
+    with pytest.raises(Refused, match=r"operator union has 6 buckets, .* keep `buckets: 6`, give the operator another name"):
         apply(control, other)
     assert database.sql("read", "select max(version) from spillway.pipeline_version") == [(3,)]
+
+
+def test_what_a_plan_has_changed_survives_an_apply_that_says_what_it_said(database: Database, control: Any) -> None:
+    """Executors and node as declared count where the declaration changes; buckets of a launched checkpoint never do."""
+    apply(control)
+    launch(database, "heavy", "stopped")
+    database.sql("control", "update spillway.operator_state set buckets = 16 where operator = 'bill'")
+    database.sql("control", "update spillway.application set executors = 3, node = 'n2' where application = 'heavy'")
+    elsewhere = ("jobs:bill", "jobs:bill2")
+    assert apply(control, elsewhere).changed
+    rescaled = "select a.executors, a.node, s.buckets from spillway.application a, spillway.operator_state s"
+    rescaled += " where a.application = 'heavy' and s.operator = 'bill'"
+    assert database.sql("read", rescaled) == [(3, "n2", 16)]
+    with pytest.raises(Refused, match="operator bill has 16 buckets"):
+        apply(control, elsewhere, ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 8"))
+    assert apply(control, elsewhere, ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 16")).changed
+    assert database.sql("read", rescaled) == [(3, "n2", 16)]
+    with pytest.raises(Refused, match=r"change them while it runs with `spillway rescale taxi bill --buckets 4`"):
+        apply(control, elsewhere)
 
 
 INPUTS = (
@@ -223,7 +243,7 @@ def test_reset_starts_an_operator_anew(database: Database, control: Any) -> None
     assert database.sql(
         "read", "select checkpoint, launched_at is null from spillway.operator_state where operator = 'bill'"
     ) == [(1, False)]
-    with pytest.raises(Refused, match="operator bill was launched with 4 buckets"):
+    with pytest.raises(Refused, match="operator bill has 4 buckets"):
         apply(control, ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 16"))
     assert pipelines.reset(control, "taxi", "bill", "tester") == 2
     assert apply(control, ("kind: aggregate, buckets: 4", "kind: aggregate, buckets: 16")).version == 2

@@ -48,7 +48,7 @@ class Cycle:
 
     def decision(self, number: int, pipeline: str = "rec") -> tuple[Any, ...]:
         found = self.sql(
-            "select id, status, reason, output from spillway.decision where pipeline = %s and interval_end = %s",
+            "select id, status, reason, output from spillway.decision where kind = 'qod' and pipeline = %s and interval_end = %s",
             pipeline, self.window(number).end,
         )  # fmt: skip
         assert len(found) == 1

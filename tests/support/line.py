@@ -24,7 +24,7 @@ from spillway.store import pipelines, settings
 from spillway.topology import check_text
 
 
-def until(what: Callable[[], Any], timeout_s: float, message: str, every_s: float = 0.5) -> Any:
+def until(what: Callable[[], Any], timeout_s: float, message: str | Callable[[], str], every_s: float = 0.5) -> Any:
     """Waits until `what` returns something true, and returns it."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -32,7 +32,7 @@ def until(what: Callable[[], Any], timeout_s: float, message: str, every_s: floa
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {timeout_s:.0f} s: {message}")
+            raise AssertionError(f"not within {timeout_s:.0f} s: {message if isinstance(message, str) else message()}")
         time.sleep(every_s)
 
 
@@ -240,7 +240,7 @@ class Line:
         topic = next(e.topic for e in self.pipeline.edges if e.name == edge)
         rows = self.sql(
             "select distinct on (partition) partition, end_offset from spillway.partition_metric "
-            "where pipeline = %s and edge = %s order by partition, batch_id desc",
+            "where pipeline = %s and edge = %s order by partition, checkpoint desc, batch_id desc",
             self.pipeline.name,
             edge,
         )

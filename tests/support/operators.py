@@ -13,12 +13,12 @@ from spark_jobs import estimate
 from spark_jobs.operators.carry import carry
 
 
-def _slowly(df: DataFrame, pause_s: float) -> DataFrame:
-    """The same rows with a pause per Arrow batch, so that the sink's transaction is open most of the time."""
+def _slowly(df: DataFrame, pause_s: float = 0.0, row_s: float = 0.0) -> DataFrame:
+    """The same rows with a pause per Arrow batch, so that the sink's transaction is open most of the time, and one per row."""
 
     def slow(batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
-            time.sleep(pause_s)
+            time.sleep(pause_s + row_s * batch.num_rows)
             yield batch
 
     return df.mapInArrow(slow, df.schema)
@@ -29,9 +29,19 @@ def slow_pass(df: DataFrame, pause_s: float = 0.02) -> DataFrame:
     return _slowly(df.select("n", "key", "lineage", "_src"), pause_s)
 
 
+def slow_rows(df: DataFrame, row_s: float = 0.01) -> DataFrame:
+    """Every row as it is, after a time of its own, whatever else the machine does."""
+    return _slowly(df.select(*carry(df), "n"), row_s=row_s)
+
+
 def plain_pass(df: DataFrame) -> DataFrame:
     """Every row as it is, without `_src`: the sink has to shuffle by key."""
     return df.select("n", "key", "lineage")
+
+
+def hand_on_key(df: DataFrame) -> DataFrame:
+    """Every row as it is, with its origin: written by source partition."""
+    return df.select(*carry(df), "n", "key")
 
 
 def hand_on(df: DataFrame) -> DataFrame:

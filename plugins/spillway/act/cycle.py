@@ -45,10 +45,12 @@ def observe(conn: Connection, interval: Interval, run: Run) -> Step:
     window = read_window(conn, interval, policy, off_too=not run.live)
     verdict = check_observation(window, policy.qod_ahead_s)
     decisions.save_policy(conn, run)
-    refused = [_refuse(conn, window, run, p, verdict) for p in window.declared if not verdict.passed(p)]
-    passed = {p: d.mode for p, d in window.declared.items() if verdict.passed(p)}
-    waiting = [_wait(conn, window, run, p, starting) for p in passed if (starting := window.starting(p))]
-    ready = {p: mode for p, mode in passed.items() if not window.starting(p)}
+    changing = {p: f"{', '.join(names)} of {p} is being rescaled" for p in window.declared if (names := window.rescaled(p))}
+    refused = [_refuse(conn, window, run, p, verdict) for p in window.declared if not verdict.passed(p) and p not in changing]
+    passed = {p: d.mode for p, d in window.declared.items() if verdict.passed(p) and p not in changing}
+    starting = {p: f"{', '.join(names)} of {p} is still starting" for p in passed if (names := window.starting(p))}
+    waiting = [_wait(conn, window, run, p, words) for p, words in (changing | starting).items()]
+    ready = {p: mode for p, mode in passed.items() if p not in starting}
     decisions.reopen(conn, run, interval, list(ready))
     costs = _costs(conn, interval, run, list(ready))
     modes = {p: d.mode for p, d in window.declared.items()}
@@ -106,8 +108,8 @@ def _sentence(failures: Iterable[Failure]) -> str:
     return "; ".join(str(f) for f in failures)
 
 
-def _wait(conn: Connection, window: Window, run: Run, pipeline: str, starting: list[str]) -> str:
-    declared, words = window.declared[pipeline], f"{', '.join(starting)} of {pipeline} is still starting"
+def _wait(conn: Connection, window: Window, run: Run, pipeline: str, words: str) -> str:
+    declared = window.declared[pipeline]
     decisions.save_decision(
         conn, run, window.interval, pipeline=pipeline, mode=declared.mode, version=declared.version, observation=None,
         status="held", reason=words,

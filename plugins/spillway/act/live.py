@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from math import floor
@@ -88,16 +88,28 @@ def run_of(dag_run: Any, policy: Policy) -> Run:
     return Run(origin=REPLAY, replay=str(conf.get("replay") or "backfill"), policy=policy)
 
 
-def in_order(conn: Connection, dag_run: Any, before: Any, policy: Policy) -> None:
+def _decided(conn: Connection, run: Run, interval: Interval) -> bool:
+    return bool(decisions.span(conn, run, interval.start, interval.end))
+
+
+def in_order(
+    conn: Connection,
+    dag_run: Any,
+    before: Any,
+    policy: Policy,
+    *,
+    cycle_s: float | None = None,
+    decided: Callable[[Connection, Run, Interval], bool] = _decided,
+) -> None:
     """Raises when the run before is of the same replay, stands for the window before, and has not decided it."""
     if before is None or before.run_type != BACKFILL:
         return
-    run, window = run_of(dag_run, policy), window_of(dag_run, policy.qod_cycle_s)
-    previous = window_of(before, policy.qod_cycle_s)
+    cycle_s = policy.qod_cycle_s if cycle_s is None else cycle_s
+    run, window, previous = run_of(dag_run, policy), window_of(dag_run, cycle_s), window_of(before, cycle_s)
     if previous.end != window.start or run_of(before, policy).key != run.key:
         return
     state = _word(before.state)
-    if state == "success" or (state == "failed" and decisions.span(conn, run, previous.start, previous.end)):
+    if state == "success" or (state == "failed" and decided(conn, run, previous)):
         return
     raise OutOfOrder(
         f"the run of the window before this one is {state} and has decided nothing, and a replay goes on from what it decided "
@@ -130,10 +142,10 @@ def _was_observed(conn: Connection, interval: Interval, run: Run) -> None:
         raise NothingObserved(f"{', '.join(sorted(declared))} was not observed in the window that ended at {interval.end}")
 
 
-def all_went_well(states: Mapping[str, Any]) -> None:
+def all_went_well(states: Mapping[str, Any], steps: Iterable[str] = STEPS, see: str = "why") -> None:
     """Raises when a task of the run failed: Airflow takes the state of a run from its last task alone."""
-    if failed := [name for name in STEPS if _word(states.get(name)) == "failed"]:
-        raise CycleStopped(f"{' and '.join(failed)} failed for at least one pipeline: see the log there, and `spillway why`")
+    if failed := [name for name in steps if _word(states.get(name)) == "failed"]:
+        raise CycleStopped(f"{' and '.join(failed)} failed for at least one pipeline: see the log there, and `spillway {see}`")
 
 
 def settle(interval: Interval, policy: Policy) -> None:

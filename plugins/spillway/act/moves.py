@@ -5,12 +5,13 @@ requested only if the target has room for the whole application, by what its ins
 
 requested → moving (the application's node is the target; the next pass launches it there) → warming (its driver runs) → done.
 A driver that does not come up on the target in time is sent back: failed. So is a request, as long as it waits, that is not what
-it was when it was made: too old, or its pipeline applied no longer, or its application stopped or given another node.
+it was when it was made: too old, or its pipeline applied no longer, or its application stopped, given another node or a plan to
+rescale it. An application with such a plan is not asked to move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,15 @@ class Request:
 
 
 def choose(
-    moves: Sequence[Mapping[str, Any]], pipeline: Pipeline, seen: Observation, failed: Sequence[tuple[str, str]] = ()
+    moves: Sequence[Mapping[str, Any]],
+    pipeline: Pipeline,
+    seen: Observation,
+    failed: Sequence[tuple[str, str]] = (),
+    planned: Collection[str] = (),
 ) -> tuple[Request | None, list[str]]:
     """The first move whose target has room for the whole application, and why others were not requested.
 
-    `failed`: applications with targets that moves of them failed to reach lately.
+    `failed`: applications with targets that moves of them failed to reach lately. `planned`: those with a plan to rescale them.
     """
     refused: list[str] = []
     free = {n.name: 100.0 * n.cores - n.cpu for n in seen.nodes if n.cpu is not None}
@@ -56,7 +61,9 @@ def choose(
         used = [i.cpu for o in seen.operators if o.name in members for i in o.instances]
         brings = sum(cpu for cpu in used if cpu is not None)
         whole = f"{name} would move to {target} as a whole"
-        if (name, target) in failed:
+        if name in planned:
+            refused.append(f"{name} is being rescaled: it stays until that is done")
+        elif (name, target) in failed:
             refused.append(f"a move of {name} to {target} failed lately: it is not tried again yet")
         elif None in used:
             refused.append(f"{whole}, and what it uses is not known: it stays")
@@ -83,7 +90,9 @@ def request_move(
         return [f"{pipeline}: a move waits for that of {busy['pipeline']}/{busy['application']}"]
     lately = rows(conn, "reschedule_failed", pipeline=pipeline, since=now - timedelta(seconds=PATIENCE_S))
     seen = Observation.from_json(found["body"])
-    request, refused = choose(moves, current.pipeline, seen, [(r["application"], r["target"]) for r in lately])
+    failed = [(r["application"], r["target"]) for r in lately]
+    planned = {r["application"] for r in rows(conn, "rescale_open") if r["pipeline"] == pipeline}
+    request, refused = choose(moves, current.pipeline, seen, failed, planned)
     if request is None:
         return [f"{pipeline}: {words}" for words in refused]
     execute(
@@ -142,6 +151,8 @@ def _changed(move: Mapping[str, Any]) -> str | None:
         return f"{application} stays: the mode of {move['pipeline']} is {move['mode']} meanwhile"
     if move["node"] != move["node_before"]:
         return f"{application} was given {_node(move['node'])} meanwhile"
+    if move["planned"]:
+        return f"{application} stays: it is being rescaled meanwhile"
     return None
 
 

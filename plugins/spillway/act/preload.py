@@ -16,11 +16,18 @@ def preload() -> bool:
             warnings.simplefilter("ignore")  # the libraries warn about each other
             import psycopg2  # noqa: F401
 
+            import spillway.act.capacity_live
             import spillway.act.publish  # noqa: F401
+            from spillway.decide.capacity import detect
+            from spillway.decide.capacity.examples import chain
+            from spillway.gates import capacity
             from spillway.gates.run import warm_up
             from spillway.policy import Policy
 
-            warm_up(Policy.load().qod_ahead_s)
+            policy = Policy.load()
+            warm_up(policy.qod_ahead_s)
+            capacity.warm_up(policy.qod_ahead_s)
+            detect(chain(), policy)  # which imports its solver
     except Exception:
         log.exception("what cycles need was not imported ahead; each task does it for itself")
         return False

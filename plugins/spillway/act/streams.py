@@ -162,14 +162,14 @@ def _launch(conn: Connection, launcher: Launcher, action: StreamAction, store: s
     who = {"pipeline": action.pipeline, "application": action.application}
     if action.kind is Kind.KILL_THEN_START:
         if _kill(conn, launcher, action):
-            previous = (action.generation or 1) - 1
-            execute(conn, "streams_release", **who, generation=previous, now=now, why="it was silent, and was killed")
+            execute(conn, "streams_release", **who, generation=action.replaces, now=now, why="it was silent, and was killed")
         elif not action.regardless:
             return
-    spec = launch_spec(conn, action, store)
+    spec = launch_spec(conn, action.pipeline, action.application, action.generation or 1, store)
     intended = execute(
-        conn, "streams_intend", **who, generation=action.generation, launcher=launcher.name, now=now, attempts=action.attempts
-    )
+        conn, "streams_intend", **who, generation=action.generation, replaces=action.replaces, launcher=launcher.name, now=now,
+        attempts=action.attempts,
+    )  # fmt: skip
     conn.commit()
     if not intended:
         return
@@ -178,24 +178,23 @@ def _launch(conn: Connection, launcher: Launcher, action: StreamAction, store: s
     _tell(conn, action, "started" if action.kind is Kind.START else "restarted", action.words)
 
 
-def launch_spec(conn: Connection, action: StreamAction, store: str) -> LaunchSpec:
-    who = {"pipeline": action.pipeline, "application": action.application}
-    found = row(conn, "streams_spec", **who)
+def launch_spec(conn: Connection, pipeline: str, application: str, generation: int, store: str) -> LaunchSpec:
+    """As it should run now, by its row and its topology."""
+    found = row(conn, "streams_spec", pipeline=pipeline, application=application)
     if found is None:
-        raise Refused(f"{action.pipeline}/{action.application} is no longer declared: nothing to launch.")
-    pipeline = Pipeline.from_json(found["spec"])
-    declared = next((a for a in pipeline.applications if a.name == action.application), None)
+        raise Refused(f"{pipeline}/{application} is no longer declared: nothing to launch.")
+    spec = Pipeline.from_json(found["spec"])
+    declared = next((a for a in spec.applications if a.name == application), None)
     if declared is None:
-        raise Refused(
-            f"{action.pipeline} has no application {action.application} in its version in force: apply the topology again."
-        )
+        raise Refused(f"{pipeline} has no application {application} in its version in force: apply the topology again.")
     return LaunchSpec(
-        **who,
-        generation=action.generation or 1,
+        pipeline=pipeline,
+        application=application,
+        generation=generation,
         store=store,
         node=found["node"],
         executors=found["executors"],
-        max_executors=max([found["executors"], *(pipeline.operator(name).parallelism.max for name in declared.operators)]),
+        max_executors=max([found["executors"], *(spec.operator(name).parallelism.max for name in declared.operators)]),
         slots=declared.slots,
         driver_memory_mb=declared.driver_memory_mb,
         executor_memory_mb=declared.executor_memory_mb,

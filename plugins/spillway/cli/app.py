@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from spillway.cli import decide, quality, running, services, simulate, topics, topology
+from spillway.cli import capacity, decide, quality, rescale, running, services, simulate, topics, topology
 from spillway.cli.guard import Guarded
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app.add_typer(topology.app, name="topology")
 app.add_typer(decide.app, name="decide")
 running.register(app)
 quality.register(app)
+capacity.register(app)
+rescale.register(app)
 topics.register(app)
 services.register(app)
 simulate.register(app)

@@ -64,7 +64,7 @@ def decisions(
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=10_000, help="how many of the newest")] = 20,
     replay: Annotated[str, typer.Option(metavar="NAME", help="those of a replay instead of the live ones")] = "",
     observation: Annotated[
-        int | None, typer.Option(metavar="ID", help="print what decision ID was made on, as `spillway decide qod` reads it")
+        int | None, typer.Option(metavar="ID", help="print what decision ID was made on, as `spillway decide` reads it")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -88,15 +88,16 @@ def decisions(
 
 def _world(conn: Any, decision: int) -> dict[str, Any]:
     from spillway.store import Refused
-    from spillway.store.decisions import by_id, seen_by
+    from spillway.store.decisions import QOD, by_id, seen_by
 
     stored = by_id(conn, decision)
     seen = seen_by(conn, stored.observation) if stored and stored.observation is not None else None
     if stored is None or seen is None:
         raise Refused(f"there is no observation of decision {decision}: `spillway decisions` lists what there is.")
     if seen.refused:
-        see = f"`spillway why {stored.pipeline} --decision {decision}` tells why"
-        raise Refused(f"decision {decision} was refused for what was observed, which `spillway decide qod` does not read: {see}.")
+        see = f"`spillway {'why' if stored.kind == QOD else 'bottleneck'} {stored.pipeline} --decision {decision}` tells why"
+        read = f"`spillway decide {stored.kind}`"
+        raise Refused(f"decision {decision} was refused for what was observed, which {read} does not read: {see}.")
     return seen.body
 
 
@@ -116,7 +117,7 @@ def why(
 ) -> None:
     """Explain the last decision on a pipeline."""
     from spillway.store import Refused, pipelines, session
-    from spillway.store.decisions import by_id, gate_failures, recent
+    from spillway.store.decisions import QOD, by_id, gate_failures, recent
 
     with session("read") as conn:
         spec = pipelines.load(conn, pipeline)
@@ -127,6 +128,10 @@ def why(
             its = pipelines.modes(conn).get(pipeline)
             off = f": its mode is off, see `spillway mode {pipeline} advise`" if its == "off" else ""
             raise Refused(f"there is no {'such ' if decision is not None else ''}decision on {pipeline}{off}.")
+        if found.kind != QOD:
+            raise Refused(
+                f"decision {found.id} is not on what edges keep: see `spillway bottleneck {pipeline} --decision {found.id}`."
+            )
         failures = gate_failures(conn, found.id)
     if as_json:
         typer.echo(json.dumps({**_as_dict(found), "gates": _plain(failures)}, indent=2))

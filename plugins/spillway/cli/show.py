@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import ClassVar, Self
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from spillway.model.topology import Edge, Operator, Pipeline, SinkType
 from spillway.store.status import ApplicationStatus, EdgeStatus, OperatorStatus, PipelineStatus
@@ -133,3 +136,40 @@ def _edge_row(edge: Edge) -> tuple[str, ...]:
     delivery = edge.delivery if edge.producer else "from outside" + (", shared" if edge.shared else "")
     shed = f"{edge.shed}: {edge.utility}" if edge.utility else edge.shed
     return edge.name, edge.topic, str(edge.partitions), delivery, escape(shed), edge.when_silent
+
+
+class Progress:
+    """Lines that are rewritten in place on a terminal; elsewhere each new line once."""
+
+    STYLES: ClassVar[dict[str, str]] = {
+        "done": "green",
+        "running": "yellow",
+        "failed": "red",
+        "undone": "magenta",
+        "waiting": "dim",
+    }
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console, self._quiet = console(), quiet
+        self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal and not quiet else None
+        self._seen: dict[int, tuple[str, str]] = {}
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._live.__exit__(None, None, None)
+
+    def show(self, lines: Sequence[tuple[str, str]], foot: str) -> None:
+        """Each line with the state it is about."""
+        if self._live:
+            drawn = [Text(line, style=self.STYLES.get(state, "")) for state, line in lines]
+            self._live.update(Group(*drawn, Text(foot)))
+        elif not self._quiet:
+            for number, (state, line) in enumerate(lines):
+                if state not in ("waiting", "running") and self._seen.get(number, ("", ""))[0] != state:
+                    self._console.print(Text(line))
+                self._seen[number] = state, line

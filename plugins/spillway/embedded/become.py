@@ -1,4 +1,7 @@
-"""Becomes another program after confining itself to CPU cores or giving up root; standard library only, started with -I -S."""
+"""Becomes another program after confining itself to CPU cores, lowering its priority or giving up root.
+
+Standard library only, started with -I -S.
+"""
 
 import os
 import sys
@@ -14,6 +17,8 @@ def main(argv: list[str]) -> None:
     for name, value in zip(options[::2], options[1::2], strict=True):
         if name == "--cpus":
             os.sched_setaffinity(0, {int(c) for c in value.split(",")})
+        elif name == "--nice":
+            os.nice(int(value))
         elif name == "--user":
             uid, gid = map(int, value.split(":"))
             os.setgroups([])

@@ -50,13 +50,17 @@ def spawn(
     cwd: Path,
     user: tuple[int, int] | None = None,
     cpus: Iterable[int] = (),
+    nice: int = 0,
 ) -> subprocess.Popen[bytes]:
-    """Start a service in a session of its own, with nothing open but its log; as another user and on chosen cores if asked."""
+    """Start a service in a session of its own, with nothing open but its log; if asked as another user, on chosen cores, less
+    urgent."""
     options: list[str] = []
     if user is not None:
         options += ["--user", f"{user[0]}:{user[1]}"]
     if cpus := list(cpus):
         options += ["--cpus", ",".join(map(str, cpus))]
+    if nice:
+        options += ["--nice", str(nice)]
     if options:
         command = [sys.executable, "-I", "-S", str(BECOME), *options, "--", *command]
     with log.open("ab") as out:

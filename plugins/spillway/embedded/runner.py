@@ -153,7 +153,13 @@ class Runner:
             log.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')} starting {self.service.name}\n".encode())
         try:
             self._process = spawn(
-                launch.command, env=launch.env, log=self._log, cwd=launch.cwd, user=launch.user, cpus=launch.cpus
+                launch.command,
+                env=launch.env,
+                log=self._log,
+                cwd=launch.cwd,
+                user=launch.user,
+                cpus=launch.cpus,
+                nice=launch.nice,
             )
         except OSError as e:
             raise EmbeddedError(f"{self.service.name} cannot be started: {launch.command[0]} does not run ({e.strerror}).") from e

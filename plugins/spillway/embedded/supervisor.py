@@ -16,12 +16,13 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from spillway.embedded import jars, java, services
+from spillway.embedded import classes, jars, java, services
 from spillway.embedded.config import Layout, stack
 from spillway.embedded.errors import EmbeddedError
 from spillway.embedded.ports import PortBook
 from spillway.embedded.processes import Identity, recorded, sweep
 from spillway.embedded.runner import Runner
+from spillway.embedded.services import spark
 from spillway.embedded.services.base import Context
 from spillway.embedded.state import load_secrets, read_state, write_atomic, write_state
 
@@ -75,10 +76,17 @@ class Supervisor:
             self.say("looking for Java")
             home = java.java_home(self.layout.run / "java")
             folders = {name: jars.ensure(name, home / "bin" / "java", self.say) for name in stack()["jars"]}
+            archive = classes.ensure(home, folders["connector"], self.say) if spark.MASTER.name in self.names else None
             ports = {n: self._book.choose(n, p, self._ports_before.get(n)) for n, p in stack()["ports"].items()}
             extra = {k: v for k, v in os.environ.items() if k.startswith("SPILLWAY_") and not k.startswith("SPILLWAY_DSN_")}
             self.context = Context(
-                layout=self.layout, ports=ports, secrets=load_secrets(self.layout), java_home=home, jars=folders, extra_env=extra
+                layout=self.layout,
+                ports=ports,
+                secrets=load_secrets(self.layout),
+                java_home=home,
+                jars=folders,
+                archive=archive,
+                extra_env=extra,
             )
             write_atomic(self.layout.env, "".join(f"{k}={v}\n" for k, v in self.context.client_env().items()))
             self.message = ""

@@ -47,6 +47,8 @@ class Stored:
     """By pipeline and application: by operator and executor."""
     keeps: Mapping[tuple[str, str], Row]
     """The last setting by pipeline and edge."""
+    plans: Mapping[tuple[str, str], Row]
+    """What plans to rescale do, by pipeline and application."""
 
 
 def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too: bool = False) -> Window:
@@ -57,6 +59,7 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         "end": interval.end,
         "since": interval.start - back,
         "stale": interval.end - back / LOOK_BACK,
+        "warm": interval.end - timedelta(seconds=policy.qod_warm_up_s),
         "closed": interval.end + timedelta(seconds=policy.qod_settle_s),
     }
     declared = {
@@ -71,6 +74,7 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         for r in rows(conn, "qod_nodes", **times)
     )
     parts = [_Part(name, d.pipeline, stored, interval, policy) for name, d in declared.items()]
+    unmade = unmoved(rows(conn, "qod_unmoved", **_moves(interval, policy)), declared)
     return Window(
         interval=interval,
         declared=declared,
@@ -78,8 +82,17 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         instances=tuple(i for p in parts for i in p.instances()),
         operators=tuple(o for p in parts for o in p.operators()),
         edges=tuple(e for p in parts for e in p.edges()),
-        unmoved=unmoved(rows(conn, "qod_unmoved", **_moves(interval, policy)), declared),
+        unmoved=unmade | {key for key, r in stored.plans.items() if r["under_way"]},
+        changing=frozenset(key for key, r in stored.plans.items() if _changing(r, times)),
+        settling=frozenset(key for key, r in stored.plans.items() if r["told_at"] is not None and r["told_at"] > times["warm"]),
     )
+
+
+def _changing(plan: Row, times: Mapping[str, datetime]) -> bool:
+    """Whether the window saw a change that had not settled at its beginning; one that does not settle is waited for no longer
+    than what is new may warm up."""
+    told, settled = plan["told_at"], plan["settled_at"]
+    return told is not None and told > times["warm"] and (settled is None or settled > times["start"])
 
 
 def _moves(interval: Interval, policy: Policy) -> dict[str, datetime]:
@@ -120,6 +133,7 @@ def _read(conn: Connection, times: Mapping[str, datetime], declared: Mapping[str
     start, end = times["start"].timestamp(), times["end"].timestamp()
     edges = [(name, e.name) for name, d in declared.items() for e in d.pipeline.edges]
     settings = rows(conn, "qod_settings", pipelines=[p for p, _ in edges], edges=[e for _, e in edges], end=times["end"])
+    plans = rows(conn, "qod_plans", pipelines=names, **times)
     return Stored(
         executors=executors,
         batches=batches,
@@ -127,6 +141,7 @@ def _read(conn: Connection, times: Mapping[str, datetime], declared: Mapping[str
         ahead=ahead,
         taken_ms=taken,
         keeps={(r["pipeline"], r["edge"]): r for r in settings},
+        plans={(r["pipeline"], r["application"]): r for r in plans},
     )
 
 
@@ -236,6 +251,11 @@ class _Part:
         due = min(self.interval.start, self.interval.end - timedelta(seconds=2 * self.policy.heartbeat_s))
         return beat < due or (state in ENDED and beat <= self.interval.end)
 
+    def _expected(self, application: str, declared: int) -> int:
+        """Executors that should be there: as a plan has made it, and while one is under way, as many as there are within it."""
+        plan = self.stored.plans.get((self.name, application))
+        return min(max(len(self._live(application)), plan["least"]), plan["most"]) if plan else declared
+
     def _live(self, application: str) -> list[Row]:
         if self._gone(application):
             return []
@@ -297,7 +317,7 @@ class _Part:
                         pipeline=self.name,
                         operator=name,
                         application=application.name,
-                        declared=application.executors,
+                        declared=self._expected(application.name, application.executors),
                         measured=len(self._live(application.name)),
                         warming=self._warming[application.name],
                         share=share,

@@ -48,9 +48,11 @@ def observation(
     """The world of these pipelines; whatever else runs on their nodes is load that nobody here can lower.
 
     Nodes that none of them runs on are where something may move to, and no gate looks at them: only those whose metrics can be
-    believed are there."""
+    believed are there. What waits for an operator that was just rescaled is left from that, and drained later: nothing is shed
+    for it."""
     members = sorted(pipelines)
     on = {node for p in members for node in window.nodes_of(p)}
+    later = {(o.pipeline, o.operator) for o in window.operators if (o.pipeline, o.application) in window.settling}
     return Observation(
         nodes=tuple(
             Node(name=n.node, cores=float(n.cores), cpu=n.cpu)
@@ -65,7 +67,7 @@ def observation(
                 consumer=qualified(e.pipeline, e.consumer),
                 out_rate=e.out_rate,
                 keep=e.keep,
-                lag=e.lag,
+                lag=0 if e.lag is not None and (e.pipeline, e.consumer) in later else e.lag,
             )
             for e in window.edges
             if e.pipeline in members

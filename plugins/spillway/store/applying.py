@@ -51,7 +51,7 @@ def apply_pipeline(conn: Connection, new: Pipeline, source: str, by: str, *, pol
         rows(conn, "applications_lock", pipeline=new.name)
         _refuse_claimed_topics(conn, new)
         _refuse_running_leftovers(conn, old, new, policy)
-        _refuse_other_checkpoint(conn, new)
+        _refuse_other_checkpoint(conn, old, new)
         _refuse_fewer_partitions(conn, old, new)
         version = _write(conn, old, new, source, by, restarts(changes))
         summary = f"version {version} of pipeline {new.name} is in force ({len(changes)} changes)"
@@ -86,9 +86,11 @@ def _refuse_running_leftovers(conn: Connection, old: Pipeline | None, new: Pipel
                 )
 
 
-def _refuse_other_checkpoint(conn: Connection, new: Pipeline) -> None:
+def _refuse_other_checkpoint(conn: Connection, old: Pipeline | None, new: Pipeline) -> None:
     """What a launched operator's checkpoint fixes: how many writers and state partitions there are, whether there is state, and
-    what is read (Spark does not go on from a checkpoint with other sources)."""
+    what is read (Spark does not go on from a checkpoint with other sources). Buckets that a plan has changed since are no
+    contradiction as long as the file says what it said: they stay as they are."""
+    before = {o.name: o.buckets for o in old.operators} if old else {}
     states = {s["operator"]: s for s in rows(conn, "operator_states", pipeline=new.name) if s["launched"]}
     for operator in new.operators:
         state = states.get(operator.name)
@@ -101,10 +103,12 @@ def _refuse_other_checkpoint(conn: Connection, new: Pipeline) -> None:
                 f"operator {name} changes from {was} to {operator.kind}, which its checkpoint does not allow: "
                 f"keep `kind: {was}`, {anew}."
             )
-        if operator.buckets != state["buckets"]:
+        if operator.buckets not in (state["buckets"], before.get(name)):
+            live = f"`spillway rescale {new.name} {name} --buckets {operator.buckets}`"
+            change = f", change them while it runs with {live}" if operator.kind is not Kind.STATELESS else ""
             raise Refused(
-                f"operator {name} was launched with {state['buckets']} buckets, fixed for the life of its checkpoint, "
-                f"and the file says {operator.buckets}: keep `buckets: {state['buckets']}`, {anew}."
+                f"operator {name} has {state['buckets']} buckets, which its checkpoint fixes, and the file says "
+                f"{operator.buckets}: keep `buckets: {state['buckets']}`{change}, {anew}."
             )
         if (now := _inputs(new, name)) != state["inputs"]:
             raise Refused(

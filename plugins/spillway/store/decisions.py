@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 LIVE, REPLAY = "live", "replay"
+QOD, CAPACITY, RESCALE = "qod", "capacity", "rescale"
+"""Kinds of decisions: what edges keep, what a pipeline can carry, whether an operator gets another size."""
 REFUSED = "refused/"
 """Begins the name of what is no world, but the rows of one pipeline that a gate did not let through."""
 
@@ -81,6 +83,7 @@ class Stored:
     verified: dict[str, Any] | None
     decided_at: datetime
     published_at: datetime | None
+    kind: str = QOD
 
 
 def canonical(policy: Policy) -> str:
@@ -183,11 +186,12 @@ def remembered(conn: Connection, run: Run, interval: Interval, modes: Mapping[st
 
 
 def recent(conn: Connection, *, pipeline: str | None = None, limit: int = 20, replay: str = "") -> list[Stored]:
-    """The newest decisions, newest first: live ones, or those of one replay."""
+    """The newest decisions on what edges keep, newest first: live ones, or those of one replay."""
     return [Stored(**found) for found in rows(conn, "decisions", pipeline=pipeline, limit=limit, replay=replay)]
 
 
 def by_id(conn: Connection, decision: int) -> Stored | None:
+    """Of whatever kind."""
     found = row(conn, "decision_by_id", id=decision)
     return Stored(**found) if found else None
 
@@ -214,7 +218,7 @@ def gate_failures(conn: Connection, decision: int) -> list[dict[str, Any]]:
 
 
 def span(conn: Connection, run: Run, start: datetime, end: datetime, pipeline: str | None = None) -> list[Stored]:
-    """The decisions of a run on the windows from `start` to `end`, in order."""
+    """The decisions of a run on what edges keep, on the windows from `start` to `end`, in order."""
     found = rows(
         conn, "decision_span", start=start, end=end, pipeline=pipeline, origin=run.origin, replay=run.replay,
         policy=None if run.live else run.digest,

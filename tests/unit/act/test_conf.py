@@ -65,6 +65,17 @@ def test_declared_java_options_and_class_paths_are_added_not_replaced():
     assert properties["spark.executor.extraClassPath"] == "/opt/jars/*"
 
 
+def test_an_archive_of_classes_is_used_with_the_class_path_it_was_made_for():
+    cluster = replace(CLUSTER, archive="/c/spark.jsa", spark_jars="/spark/jars")
+    conf = {"spark.driver.extraJavaOptions": "-Dx=1", "spark.executor.extraClassPath": "/mine.jar"}
+    properties = standalone(replace(SPEC, conf=conf), cluster)
+    assert properties["spark.driver.extraClassPath"] == "/opt/jars/*:/spark/jars/*"
+    assert properties["spark.executor.extraClassPath"] == "/opt/jars/*:/spark/jars/*:/mine.jar"
+    assert properties["spark.driver.extraJavaOptions"].endswith("-XX:SharedArchiveFile=/c/spark.jsa -Xlog:cds=off -Dx=1")
+    assert "-XX:SharedArchiveFile=/c/spark.jsa" in properties["spark.executor.extraJavaOptions"]
+    assert "SharedArchiveFile" not in standalone(SPEC, CLUSTER)["spark.driver.extraJavaOptions"]
+
+
 def test_executors_compile_fully_except_where_everything_lives_on_one_machine():
     wide, narrow = (standalone(SPEC, replace(CLUSTER, local_ip=ip)) for ip in (None, "127.0.0.1"))
     assert "TieredStopAtLevel" not in wide["spark.executor.extraJavaOptions"]

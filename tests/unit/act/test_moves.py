@@ -58,3 +58,9 @@ def test_an_application_of_which_something_is_unknown_stays():
 
 def test_nothing_to_move():
     assert choose([], TAXI, seen()) == (None, [])
+
+
+def test_an_application_that_is_being_rescaled_stays():
+    request, refused = choose([move("light")], TAXI, seen(n2=70.0), planned={"front"})
+    assert request is None
+    assert refused == ["front is being rescaled: it stays until that is done"]

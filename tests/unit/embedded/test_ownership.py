@@ -74,9 +74,9 @@ def test_a_state_cut_off_or_empty_names_nobody() -> None:
     assert recorded({"supervisor": {"pid": 7, "created": 1.5}}) == [Identity(7, 1.5)]
 
 
-def test_a_service_is_confined_to_its_core(tmp_path: Path) -> None:
-    core = min(os.sched_getaffinity(0))
+def test_a_service_is_confined_to_its_core_and_as_urgent_as_it_should_be(tmp_path: Path) -> None:
+    core, mine = min(os.sched_getaffinity(0)), os.nice(0)
     log = tmp_path / "log"
-    code = "import os; print(sorted(os.sched_getaffinity(0)), os.getsid(0) == os.getpid())"
-    spawn([sys.executable, "-S", "-c", code], env=os.environ, log=log, cwd=tmp_path, cpus=[core]).wait(20)
-    assert log.read_text().split() == [f"[{core}]", "True"]
+    code = "import os; print(sorted(os.sched_getaffinity(0)), os.getsid(0) == os.getpid(), os.nice(0))"
+    spawn([sys.executable, "-S", "-c", code], env=os.environ, log=log, cwd=tmp_path, cpus=[core], nice=2).wait(20)
+    assert log.read_text().split() == [f"[{core}]", "True", str(min(mine + 2, 19))]

@@ -112,7 +112,7 @@ def test_what_a_document_names_is_there(document: Path) -> None:
         ("[here](docs/nowhere.md)", "leads nowhere"),
         ("`make everything`", "no target everything"),
         ("```sh\nmake coffee\n```", "no target coffee"),
-        ("`spillway rescale taxi`", "no command spillway rescale"),
+        ("`spillway forecast taxi`", "no command spillway forecast"),
         ("`spillway topology undo taxi`", "no command spillway topology undo"),
         ("`plugins/spillway/forecast/`", "there is no plugins/spillway/forecast/"),
         ("`patience_s`", "patience_s is no field"),

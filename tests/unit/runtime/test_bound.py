@@ -147,3 +147,20 @@ def test_a_limit_that_was_not_taken_is_not_in_force() -> None:
     found.batch(0, 0.0, {"a": 0})
     assert (query.limits, found.max_rows) == ({"a": 4_000}, 4_000)
     assert not Limits(BoundFollower(10, POLICY), ["a"]).hold(), "there is no query"
+
+
+def test_a_query_that_was_admitted_otherwise_is_given_the_bound() -> None:
+    told: list[dict[str, int]] = []
+
+    class Admission:
+        ready = True
+
+        def set(self, limits: dict[str, int]) -> bool:
+            told.append(limits)
+            return True
+
+    limits = Limits(BoundFollower(1_000, POLICY), ["a", "b"])
+    assert not limits.open(), "there is no query"
+    limits.attach(Admission(), held=True)
+    assert limits.open() and not limits.held
+    assert told == [{"a": 1_000, "b": 1_000}]

@@ -60,6 +60,8 @@ class Swept:
         self.failures: list[Exception] = []
         self.meanwhile = lambda: None
         self.lost: list[str] = []
+        self.fenced: list[str] = []
+        monkeypatch.setattr(deadletter, "fence", lambda _sink, writer: self.fenced.append(writer))
         monkeypatch.setattr(deadletter, "last_epoch", lambda *_: max((epoch for epoch, *_ in self.done), default=-1))
         monkeypatch.setattr(deadletter, "garbage", lambda _s, _p, _o, sweep, *_: Frame(sweep))
         monkeypatch.setattr(deadletter, "collect", self.collect)

@@ -56,6 +56,8 @@ class LaunchSpec:
     driver_memory_mb: int = 512
     executor_memory_mb: int = 512
     conf: Mapping[str, str] = field(default_factory=dict)
+    successor: int | None = None
+    """The plan for which it is launched beside the driver that runs: it rehearses first, and takes over when told."""
 
     @property
     def name(self) -> str:
@@ -67,7 +69,12 @@ class LaunchSpec:
 
     @property
     def arguments(self) -> list[str]:
-        return ["--pipeline", self.pipeline, "--application", self.application, "--generation", str(self.generation)]
+        """
+        >>> LaunchSpec(pipeline="taxi", application="heavy", generation=4, store="s", successor=7).arguments[4:]
+        ['--generation', '4', '--successor', '7']
+        """
+        plan = [] if self.successor is None else ["--successor", str(self.successor)]
+        return ["--pipeline", self.pipeline, "--application", self.application, "--generation", str(self.generation), *plan]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,9 @@ class Cluster:
     jars: str = ""
     """Folder of the connector jars, on every machine of a standalone cluster and in the image of a Kubernetes one."""
     checkpoints: str = ""
+    archive: str = ""
+    """Of Spark's classes, for a class path that begins with the connector jars and those of Spark; empty: there is none."""
+    spark_jars: str = ""
     local_ip: str | None = None
     """Set where everything lives on one machine: drivers listen there and nowhere else."""
 
@@ -69,8 +72,9 @@ class Cluster:
 def spark_properties(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
     """Properties that hold on every cluster, without placement (see `standalone`, `kubernetes`, `yarn`)."""
     user = dict(spec.conf)
+    shared = f"-XX:SharedArchiveFile={cluster.archive} -Xlog:cds=off" if cluster.archive else ""
     java = {
-        f"spark.{role}.extraJavaOptions": " ".join(filter(None, (ours, user.pop(f"spark.{role}.extraJavaOptions", ""))))
+        f"spark.{role}.extraJavaOptions": " ".join(filter(None, (ours, shared, user.pop(f"spark.{role}.extraJavaOptions", ""))))
         for role, ours in (("driver", QUICK_JVM), ("executor", QUICK_JVM if cluster.local_ip else EXECUTOR_JVM))
     }
     owned = {
@@ -152,8 +156,9 @@ def yarn(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
 def _with_class_path(properties: dict[str, str], cluster: Cluster) -> dict[str, str]:
     """The connector jars where they lie on the machine already: on the class path, so that nothing is copied at start."""
     if cluster.jars:
+        ours = [f"{folder.rstrip('/')}/*" for folder in (cluster.jars, cluster.spark_jars) if folder]
         for key in ("spark.driver.extraClassPath", "spark.executor.extraClassPath"):
-            properties[key] = ":".join(filter(None, (f"{cluster.jars.rstrip('/')}/*", properties.get(key, ""))))
+            properties[key] = ":".join(filter(None, (*ours, properties.get(key, ""))))
     return properties
 
 
@@ -169,6 +174,8 @@ def cluster_from(environment: Mapping[str, str], master: str) -> Cluster:
     return Cluster(
         master=master,
         jars=environment.get("SPILLWAY_JARS", ""),
+        archive=environment.get("SPILLWAY_CLASS_ARCHIVE", ""),
+        spark_jars=environment.get("SPILLWAY_SPARK_JARS", ""),
         checkpoints=environment.get("SPILLWAY_CHECKPOINTS", ""),
         local_ip=environment.get("SPARK_LOCAL_IP"),
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from spillway.embedded.config import HOST, REPO, Layout, stack
+from spillway.embedded.config import HOST, REPO, Layout, package_dir, stack
 from spillway.embedded.processes import MARK
 
 # What a service may inherit from the person's shell; everything else is set here, so that two machines behave alike.
@@ -45,6 +45,8 @@ class Context:
     secrets: Mapping[str, str]
     java_home: Path
     jars: Mapping[str, Path]
+    archive: Path | None = None
+    """Of Spark's classes."""
     extra_env: Mapping[str, str] = field(default_factory=dict)
 
     def dsn(self, role: str, database: str = "spillway") -> str:
@@ -61,7 +63,10 @@ class Context:
             "jars": str(self.jars["connector"]),
             "airflow": f"http://{HOST}:{self.ports['airflow']}",
         }
-        return {k: str(v).format(**at) for k, v in stack()["environment"].items()}
+        env = {k: str(v).format(**at) for k, v in stack()["environment"].items()}
+        if self.archive is not None:
+            env |= {"SPILLWAY_CLASS_ARCHIVE": str(self.archive), "SPILLWAY_SPARK_JARS": str(package_dir("pyspark") / "jars")}
+        return env
 
     def client_env(self) -> dict[str, str]:
         """What a person's program gets (`$SPILLWAY_HOME/env`): addresses and the four roles."""
@@ -105,6 +110,8 @@ class Launch:
     cwd: Path
     user: tuple[int, int] | None = None
     cpus: tuple[int, ...] = ()
+    nice: int = 0
+    """How much less urgent it is than the others."""
 
 
 def nothing(_: Context) -> None:

@@ -9,6 +9,8 @@ from spillway.embedded.config import HOST, package_dir, stack
 from spillway.embedded.services.base import Context, Launch, Service, get_json, listens
 from spillway.embedded.state import write_atomic
 
+LESS_URGENT = 5
+"""Drivers and executors yield to what controls them: who sheds an overload must not wait for it."""
 LOG4J = """status = error
 appender.out.type = Console
 appender.out.name = out
@@ -116,7 +118,7 @@ def worker(node: str) -> Service:
         command += ["--webui-port", str(context.ports[ui]), "--cores", str(stack()["spark"]["worker_slots"])]
         command += ["--memory", stack()["spark"]["worker_memory"], "--work-dir", str(context.layout.data / "spark" / node)]
         command += [master_url(context)]
-        return Launch(command=command, env=env, cwd=context.layout.run, cpus=cores_of(node))
+        return Launch(command=command, env=env, cwd=context.layout.run, cpus=cores_of(node), nice=LESS_URGENT)
 
     def healthy(context: Context, pid: int) -> str | None:
         mine = get_json(f"http://{HOST}:{context.ports[ui]}/json/")

@@ -1,0 +1,191 @@
+"""A muted query that repeats another one's batches, and ends exactly where that one has committed.
+
+Spark fixes what a batch reads when it begins; but a Kafka source that was told of `Trigger.AvailableNow` reads up to offsets that
+it keeps in a field, and that field can be set. Until it is set, the query admits nothing. So the follower is never ahead of what
+it follows, and at any committed batch of that it can be brought to rest with the same state.
+
+Where the plan has a watermark it matters which rows share a batch: then each batch is repeated as it was. Otherwise several are
+taken together.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_jobs.runtime.bound import SUPPORTED, Admission
+from spark_jobs.runtime.checkpoint import Checkpoint, Offsets
+from spark_jobs.runtime.muting import UNMUTED
+from spark_jobs.runtime.operator import OperatorQuery
+from spark_jobs.runtime.topics import Topics
+
+log = logging.getLogger("spillway.follow")
+
+UNLIMITED = 2**60
+TIMES, TIMES_MOST = 4, 64
+"""So many bounds of the query it follows are read at once, twice as many after every batch that was not enough: nobody waits for
+what follows, but what is bound to be a little too slow would be so for ever."""
+_END = "allDataForTriggerAvailableNow"
+_TRIGGER_S = 0.1
+
+
+class FollowFailed(RuntimeError):
+    """The query that follows has ended, or cannot follow."""
+
+
+def rows_between(begin: Offsets, end: Offsets) -> int:
+    """
+    >>> rows_between({"t": {0: 5, 1: 7}}, {"t": {0: 9, 1: 7}})
+    4
+    """
+    return sum(offset - begin.get(topic, {}).get(p, offset) for topic, ps in end.items() for p, offset in ps.items())
+
+
+def ahead(mine: Offsets, theirs: Offsets) -> bool:
+    """Whether some partition was read further than by the other one."""
+    return any(offset > theirs.get(topic, {}).get(p, 0) for topic, ps in mine.items() for p, offset in ps.items())
+
+
+def next_batch(ends: list[tuple[int, Offsets]], mine: Offsets, *, singly: bool, most_rows: int) -> tuple[int, Offsets] | None:
+    """Of the committed batches after one's own, with their ends, the one to read up to; None when there is nothing to read.
+
+    >>> ends = [(7, {"t": {0: 10}}), (8, {"t": {0: 10}}), (9, {"t": {0: 30}}), (10, {"t": {0: 60}})]
+    >>> next_batch(ends, {"t": {0: 10}}, singly=True, most_rows=1000)
+    (9, {'t': {0: 30}})
+    >>> next_batch(ends, {"t": {0: 10}}, singly=False, most_rows=1000)
+    (10, {'t': {0: 60}})
+    >>> next_batch(ends[:2], {"t": {0: 10}}, singly=False, most_rows=1000)
+    """
+    chosen = None
+    for batch, end in ends:
+        rows = rows_between(mine, end)
+        if rows and (chosen is None or (not singly and rows <= most_rows)):
+            chosen = (batch, end)
+    return chosen
+
+
+def _set_field(of: Any, name: str, value: Any) -> None:
+    field = of.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    field.set(of, value)
+
+
+class Follower:
+    def __init__(self, actor: OperatorQuery, original: Checkpoint, topics: Topics) -> None:
+        """`actor`: a query that only rehearses, on a copy of `original`."""
+        if not actor.spark.version.startswith(SUPPORTED):
+            raise FollowFailed(
+                f"a query can be made to follow another one on Spark {SUPPORTED[0]}x, this is {actor.spark.version}"
+            )
+        self.actor, self._original, self._topics = actor, original, topics
+        self._singly = False
+        self._admission: Admission | None = None
+        self._read: Offsets = {}
+        self._done = -1
+        """The batch of the original that has been repeated, itself or with later ones."""
+        self._target: tuple[int, Offsets] | None = None
+        self._times = TIMES
+        self.level = False
+        """What it read last, or reads now, was all that the original had committed by then."""
+
+    def start(self) -> None:
+        actor = self.actor
+        actor.trigger_s = _TRIGGER_S
+        actor.spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+        prepared = actor.prepare(self._topics, held=True)
+        self._singly = prepared.watermarked
+        actor.start(self._topics, prepared)
+        self._await(lambda: actor.checkpoint.head().settled and actor.looked_at_sources, "did not come up")
+        query: Any = actor.query
+        self._admission = Admission(query, actor.spark, {e.name: e.topic for e in actor.edges})
+        self._read = actor.checkpoint.offsets(actor.checkpoint.last_commit()) or {}
+        known = [b for b, end in self._ends(-1) if end == self._read]
+        if not known:
+            raise FollowFailed(f"{actor.location} stands where {self._original.location} never stood")
+        self._done = known[-1]
+
+    def _await(self, what: Callable[[], bool], but: str) -> None:
+        while not what():
+            if not self.actor.alive:
+                raise FollowFailed(f"the query on {self.actor.location} {but}: {self.actor.failure()}")
+            time.sleep(0.02)
+
+    def _ends(self, after: int) -> list[tuple[int, Offsets]]:
+        """The committed batches of the original after one of them, and where they ended."""
+        last = self._original.last_commit()
+        first = after + 1 if after >= 0 else max(0, last - 90)
+        found = [(batch, self._original.offsets(batch)) for batch in range(first, last + 1)]
+        return [(batch, end) for batch, end in found if end is not None]
+
+    def advance(self) -> int:
+        """One look: reads on when there is more. Returns how many rows the original has committed and this one has not."""
+        if not self.actor.alive:
+            raise FollowFailed(f"the query on {self.actor.location} has ended: {self.actor.failure()}")
+        self.actor.collect()
+        if self._target is not None:
+            if self.actor.position[1] != self._target[1]:
+                return self._behind()
+            (self._done, self._read), self._target = self._target, None
+        ends = self._ends(self._done)
+        if self._singly and ends and ends[0][0] != self._done + 1:
+            raise FollowFailed(f"{self._original.location} has forgotten batch {self._done + 1}: what follows it is too slow")
+        self._target = next_batch(ends, self._read, singly=self._singly, most_rows=self._times * self.actor.max_rows)
+        if self._target is not None:
+            self._read_up_to(self._target[1])
+        elif ends:
+            self._done = ends[-1][0]
+        self.level = self._target is None or self._target[0] == ends[-1][0]
+        self._times = TIMES if self.level else min(2 * self._times, TIMES_MOST)
+        return rows_between(self._read, ends[-1][1]) if ends else 0
+
+    def _behind(self) -> int:
+        end = self._original.offsets(self._original.last_commit())
+        return rows_between(self._read, end) if end else 0
+
+    def reach_end(self) -> None:
+        """Up to the last committed batch of the original, which is stopped."""
+        end = self._original.offsets(self._original.last_commit()) or {}
+        if ahead(self._read, end):
+            raise FollowFailed(f"{self.actor.location} has read further than {self._original.location} has committed")
+        while self.advance() or self._target is not None:
+            time.sleep(0.01)
+
+    # -- in the place of what it followed
+
+    @property
+    def query(self) -> StreamingQuery:
+        assert self.actor.query is not None
+        return self.actor.query
+
+    def go_on(self, trigger_s: float, muted: int) -> None:
+        """The query reads whatever its limits admit from now on, and writes what comes after batch `muted`. It must be at rest
+        there: then no batch is under way, and none begins before the last line."""
+        execution: Any = self.query._jsq.streamingQuery()
+        execution.sparkSessionForStream().conf().set(UNMUTED, str(muted))
+        paced = execution.triggerExecutor()
+        _set_field(paced, "intervalMs", int(trigger_s * 1000))
+        sources = execution.uniqueSources().keysIterator()
+        while sources.hasNext():
+            source = sources.next()
+            _set_field(source, _END, None)
+            _set_field(source, "isTriggerAvailableNow", False)
+
+    def _read_up_to(self, end: Offsets) -> None:
+        """First the end, then the limit: in between the query still admits nothing."""
+        query: Any = self.actor.query
+        sources = query._jsq.streamingQuery().uniqueSources().keysIterator()
+        assert self._admission is not None
+        while sources.hasNext():
+            source = sources.next()
+            topic = next((t for t in end if f"[{t}]" in source.toString()), None)
+            if topic is None:
+                continue
+            text = json.dumps({topic: {str(p): offset for p, offset in end[topic].items()}})
+            _set_field(source, _END, source.deserializeOffset(text).partitionToOffsets())
+            source.prepareForTriggerAvailableNow()
+        self._admission.set({e.name: UNLIMITED for e in self.actor.edges})

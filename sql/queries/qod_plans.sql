@@ -1,0 +1,26 @@
+-- What plans to rescale do to applications in a window: the executors each should have, least and most while a plan is under way; when
+-- it told what runs to change, and when that was seen to have settled. As it could be known at the end of the window.
+select a.pipeline, a.application,
+       coalesce(least(p.executors_from, p.executors_to), later.executors_from, a.executors) as least,
+       coalesce(greatest(p.executors_from, p.executors_to), later.executors_from, a.executors) as most,
+       p.id is not null and coalesce(p.ended_at > %(end)s, true) as under_way, t.told_at,
+       coalesce(t.verified_at, case when recent.ended_at <= %(end)s then recent.ended_at end) as settled_at
+from spillway.application a
+left join lateral (
+    select r.executors_from from spillway.rescale_plan r
+    where r.pipeline = a.pipeline and r.application = a.application and r.requested_at > %(end)s
+    order by r.id limit 1
+) later on true
+left join lateral (
+    select r.id, r.executors_from, r.executors_to, r.ended_at from spillway.rescale_plan r
+    where r.pipeline = a.pipeline and r.application = a.application and r.requested_at <= %(end)s
+      and (r.ended_at is null or r.ended_at > %(warm)s)
+    order by r.id desc limit 1
+) recent on true
+left join lateral (select recent.* where recent.ended_at is null or recent.ended_at > %(start)s) p on true
+left join lateral (
+    select max(s.ended_at) filter (where s.step in ('order', 'cutover') and s.state in ('done', 'undone')) as told_at,
+           max(s.ended_at) filter (where s.step = 'verify') as verified_at
+    from spillway.rescale_step s where s.plan = recent.id and s.ended_at <= %(end)s
+) t on true
+where a.pipeline = any(%(pipelines)s)

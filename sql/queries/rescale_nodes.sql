@@ -1,0 +1,4 @@
+-- Nodes that were measured lately, and how many of their cores nobody used.
+select node, greatest(0.0, max(cores) - sum(cpu_pct * window_s) / nullif(sum(window_s), 0) / 100.0) as idle
+from spillway.node_metric where at > %(since)s and at <= %(now)s::timestamptz + interval '5 s'
+group by node order by node

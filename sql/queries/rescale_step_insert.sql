@@ -1,0 +1,1 @@
+insert into spillway.rescale_step (plan, ordinal, step) values (%(plan)s, %(ordinal)s, %(step)s)

@@ -1,0 +1,1 @@
+update spillway.successor set handle = %(handle)s, launcher = %(launcher)s where plan = %(plan)s

@@ -1,0 +1,1 @@
+update spillway.successor set desired = 'withdraw' where plan = %(plan)s and desired = 'rehearse'

@@ -1,0 +1,269 @@
+"""Plans that take too long, or whose change does not hold: what was ordered is taken back, on a real Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from spillway.decide.streams import Kind
+from spillway.store import rescale
+
+from tests.support.plans import BEFORE, WANTED, streams
+from tests.support.rescaling import STATE, Line
+
+pytestmark = pytest.mark.integration
+
+
+def _wait_for_uptime(line: Line, seconds: float) -> None:
+    """Ages count only while the server was up."""
+    line.sql("select pg_sleep(greatest(0, %s - extract(epoch from now() - pg_postmaster_start_time())))", seconds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "step", "shape"),
+    [
+        ("executors", "scaled", {"obeys": False}),
+        ("restart", "stopped", {"obeys": False}),
+        ("restart_buckets", "started", {"fails": "the state cannot be repartitioned"}),
+    ],
+)
+def test_a_driver_that_does_not_do_as_told_has_its_order_taken_back(
+    a_line: Callable[..., Line], kind: str, step: str, shape: dict[str, Any]
+) -> None:
+    line = a_line(rescale_scale_timeout_s=1.0, rescale_stop_timeout_s=1.0, rescale_start_timeout_s=1.0)
+    line.ask(**WANTED[kind])
+    driver = line.drivers[0]
+    for name, value in shape.items():
+        setattr(driver, name, value)
+    line.carry(until=step)
+    for _ in range(12):
+        line.late()
+        line.advance()
+        line.tick()
+        if line.plan().state == "rolling_back":
+            break
+    assert line.plan().state == "rolling_back", line.plan()
+    driver.obeys, driver.fails = True, None
+    back = line.carry()
+    assert back.state == "rolled_back", back
+    assert (line.application(), line.state()[:2]) == BEFORE
+    states = {s.step: s.state for s in back.steps}
+    assert (states["validate"], states["order"], states[step]) == ("done", "undone", "failed")
+    assert line.events()[-1] == "rescale_failed"
+
+
+def test_a_step_between_two_states_is_given_its_time_three_times(a_line: Callable[..., Line]) -> None:
+    line = a_line(rescale_stop_timeout_s=1.0)
+    line.ask(**WANTED["restart"])
+    line.drivers[0].obeys = False
+    line.carry(until="stopped")
+    seen = []
+    for _ in range(3):
+        line.late()
+        line.advance()
+        plan = line.plan()
+        seen.append((plan.state, next(s.attempts for s in plan.steps if s.step == "stopped")))
+    assert seen == [("running", 2), ("running", 3), ("rolling_back", 3)]
+
+
+@pytest.mark.parametrize(("kind", "stuck"), [("handover", "cloning"), ("shadow", "repartitioning"), ("shadow", "catching_up")])
+def test_a_successor_that_gets_nowhere_is_withdrawn(a_line: Callable[..., Line], kind: str, stuck: str) -> None:
+    line = a_line(rescale_rehearse_timeout_s=1.0, rescale_repartition_timeout_s=1.0, rescale_catch_up_timeout_s=1.0)
+    line.ask(**WANTED[kind])
+    line.cluster.shape = {"stuck_at": stuck}
+    for _ in range(9):
+        line.advance()
+        line.tick()
+    at = line.plan().step
+    assert at == {"cloning": "rehearsed", "repartitioning": "repartitioned", "catching_up": "caught_up"}[stuck]
+    line.late()
+    back = line.carry()
+    assert back.state == "rolled_back", back
+    assert "not within" in back.detail
+    assert "has withdrawn" in back.detail
+    assert (line.application(), line.state()) == (BEFORE[0], (0, 8, 0))
+    assert [d.over for d in line.drivers] == [None, "stopped"]
+
+
+@pytest.mark.parametrize("dies_at", ["starting", "cloning", "rehearsing", "ready"])
+def test_a_successor_that_dies_before_it_takes_over_ends_the_plan(a_line: Callable[..., Line], dies_at: str) -> None:
+    line = a_line(heartbeat_s=0.5)
+    line.ask(**WANTED["handover"])
+    line.cluster.shape = {"dies_at": dies_at}
+    for _ in range(8):
+        line.advance()
+        line.tick()
+    line.sql("update spillway.successor set at = at - interval '3 seconds', launched_at = launched_at - interval '3 seconds'"
+             " where pipeline = %s", line.name)  # fmt: skip
+    back = line.carry()
+    assert (back.state, line.application()) == ("rolled_back", BEFORE[0]), back
+    assert "has ended" in back.detail
+
+
+def test_a_successor_that_does_not_withdraw_is_killed(a_line: Callable[..., Line]) -> None:
+    line = a_line(rescale_rehearse_timeout_s=1.0, stop_timeout_s=5.0)
+    line.ask(**WANTED["handover"])
+    line.cluster.shape = {"stuck_at": "cloning"}
+    line.carry(until="rehearsed")
+    line.drivers[-1].deaf = True
+    line.late()
+    line.advance()
+    assert line.plan().state == "rolling_back"
+    _wait_for_uptime(line, 6.0)
+    line.late(10.0)
+    assert "it is killed" in line.advance()[0].words
+    assert line.drivers[-1].over == "killed"
+    assert line.carry().state == "rolled_back"
+
+
+def test_a_launch_that_is_refused_ends_the_plan(line: Line) -> None:
+    line.ask(**WANTED["handover"])
+    line.cluster.refuses = "the cluster has no node n2."
+    back = line.carry()
+    assert back.state == "rolled_back"
+    assert "the cluster has no node n2" in back.detail
+
+
+def test_while_the_cluster_is_away_a_launch_waits(line: Line) -> None:
+    line.ask(**WANTED["handover"])
+    line.cluster.away = True
+    for _ in range(4):
+        line.advance()
+        line.tick()
+    assert line.plan().step == "launch"
+    line.cluster.away = False
+    assert line.carry().state == "done"
+    assert len(line.specs) == 2
+
+
+def test_a_successor_that_never_comes_to_run_after_the_cut_over_is_healed_by_streams_and_the_plan_goes_on(line: Line) -> None:
+    line.ask(**WANTED["handover"])
+    line.carry(until="cutover")
+    line.advance()
+    assert line.plan().step == "taken_over"
+    line.drivers[-1].kill()
+    line.tick()
+    [action] = streams(line)
+    assert (action.kind, action.generation) == (Kind.RESTART, 3)
+    assert line.carry().state == "done"
+    assert line.application() == (3, "n2", 3)
+
+
+def test_who_does_not_come_up_on_the_other_node_at_all_goes_back(a_line: Callable[..., Line]) -> None:
+    line = a_line(rescale_take_over_timeout_s=1.0)
+    line.ask(**WANTED["handover"])
+    line.carry(until="cutover")
+    line.advance()
+    line.drivers[-1].kill()
+    for _ in range(3):
+        line.late()
+        line.advance()
+    assert line.plan().state == "rolling_back"
+    for _ in range(6):
+        line.advance()
+        streams(line)
+        line.tick()
+    back = line.plan()
+    assert (back.state, line.application()) == ("rolled_back", (3, "n1", 2)), back
+
+
+def test_a_shadow_does_not_go_back_to_a_state_that_is_older_than_what_was_written(a_line: Callable[..., Line]) -> None:
+    line = a_line()
+    line.ask(**WANTED["shadow"])
+    line.carry(until="digest")
+    line.digest(after=[(bucket, 1, 1) for bucket in range(16)])
+    failed = line.carry()
+    assert failed.state == "failed"
+    assert "state_rows_to_be_equal" in failed.detail and "its 16 buckets stay" in failed.detail
+    assert line.state() == (1, 16, 0)
+
+
+@pytest.mark.parametrize("kind", ["executors", "restart", "handover"])
+def test_state_that_differs_takes_a_change_back(line: Line, kind: str) -> None:
+    line.ask(**WANTED[kind])
+    line.carry(until="digest")
+    line.digest(after=[*STATE[:-1], (7, 107, 4)])
+    for _ in range(8):
+        line.advance()
+        line.tick()
+        streams(line)
+    back = line.plan()
+    assert back.state == "rolled_back", back
+    assert "state_checksum_to_be_equal" in back.detail
+    assert "state_rows_to_be_equal" not in back.detail
+    assert line.application()[1:] == BEFORE[0][1:]
+
+
+def test_state_that_cannot_be_counted_takes_nothing_back(line: Line) -> None:
+    line.ask(**WANTED["executors"])
+    line.carry(until="digest")
+    line.digest = lambda after=None: None  # type: ignore[method-assign,assignment]
+    plan = line.plan()
+    rescale.note(line.conn, plan, plan.steps[-2], "", {"tries": 3, "error": "no memory"})
+    line.conn.commit()
+    failed = line.carry()
+    assert (failed.state, line.application()[2]) == ("failed", 4)
+    assert "the state of count was not compared: no memory" in failed.detail
+
+
+@pytest.mark.parametrize(("shift", "rule"), [(5, "offsets_without_gap"), (-5, "offsets_without_overlap")])
+def test_offsets_that_do_not_follow_take_a_change_back(line: Line, shift: int, rule: str) -> None:
+    line.ask(**WANTED["executors"])
+    line.carry(until="verify")
+    line.read += shift
+    back = line.carry()
+    assert back.state == "rolled_back"
+    assert rule in back.detail
+    assert next(s for s in back.steps if s.step == "verify").evidence["broken"]
+
+
+def test_batches_that_stay_away_though_rows_arrive_take_a_change_back(a_line: Callable[..., Line]) -> None:
+    line = a_line(rescale_verify_timeout_s=1.0)
+    line.ask(**WANTED["executors"])
+    line.carry(until="verify")
+    line.batch = lambda generation: None  # type: ignore[method-assign,assignment]
+    for offset in (10, 500):
+        line.job("insert into spillway.topic_metric (topic, partition, at, end_offset) values (%s, 0, clock_timestamp(), %s)",
+                 f"{line.name}.in", offset)  # fmt: skip
+    line.late()
+    back = line.carry()
+    assert back.state == "rolled_back"
+    assert "first_batches_to_commit" in back.detail
+
+
+SHORTER = (
+    "update spillway.partition_metric set end_offset = end_offset {} 5 where pipeline = %s and checkpoint = 0"
+    " and batch_id = (select max(batch_id) from spillway.partition_metric where pipeline = %s and checkpoint = 0)"
+)
+
+
+def test_the_last_word_of_a_driver_that_was_taken_over_from_is_waited_for(line: Line) -> None:
+    """It gives its lease back before its last metrics are written: as if it had got less far."""
+    line.ask(**WANTED["shadow"])
+    line.carry(until="verify")
+    line.sql(SHORTER.format("-"), line.name, line.name)
+    assert line.carry(passes=8).step == "verify"
+    assert "may not have reported its last batch yet" in next(s for s in line.plan().steps if s.step == "verify").detail
+    line.sql(SHORTER.format("+"), line.name, line.name)
+    assert line.carry().state == "done"
+
+
+def test_a_shadow_that_skipped_something_is_found_once_the_last_word_is_said(line: Line) -> None:
+    line.ask(**WANTED["shadow"])
+    line.carry(until="verify")
+    line.sql(SHORTER.format("-"), line.name, line.name)
+    _wait_for_uptime(line, 12.0)
+    line.sql("update spillway.heartbeat set at = at - interval '1 hour' where pipeline = %s and generation = 1", line.name)
+    failed = line.carry()
+    assert (failed.state, line.state()[:2]) == ("failed", (1, 16))
+    assert "offsets_without_gap" in failed.detail
+
+
+def test_what_a_driver_that_was_killed_read_last_is_left_to_the_digest(line: Line) -> None:
+    line.ask(**WANTED["shadow"])
+    line.carry(until="cutover")
+    line.drivers[0].kill()
+    line.carry(until="verify")
+    line.sql(SHORTER.format("-"), line.name, line.name)
+    assert line.carry().state == "done"

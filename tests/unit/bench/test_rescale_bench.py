@@ -1,0 +1,214 @@
+"""What the benches that rescale make of what they have measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.benches import last_line
+
+GOOD = {"events": 10, "keys": 5, "records": 9, "lost": 0, "wrong": 0, "unknown": 0, "doubled": 0}
+PAUSES = {
+    "stop_and_start": 30.0, "restart/anew": 3.0, "restart/executors": 3.0, "restart/buckets": 25.0, "executors/executors": 5.0,
+    "handover/node": 2.0, "shadow/buckets": 5.0,
+}  # fmt: skip
+
+
+def samples(bench: Any, pauses: dict[str, float], beside: float = 2.0, **change: Any) -> list[Any]:
+    def made(way: str, pause: float) -> Any:
+        given = {"done": True, "steady_s": 1.0, "pause_s": pause, "lag_back_s": 3.0, "rows": 5, "equal": True}
+        given["beside_s"] = beside if way.startswith(("handover", "shadow")) else None
+        return bench("rescale").Sample(way=way, **{**given, **change})
+
+    return [made(way, pause + off) for way, pause in pauses.items() for off in (-0.5, 0.0, 0.5)]
+
+
+def missed(goals: Any, path: str = "") -> list[str]:
+    found = []
+    for name, met in goals.items():
+        found += missed(met, f"{path}{name} ") if isinstance(met, dict) else [] if met else [f"{path}{name}"]
+    return found
+
+
+def results(bench: Any, small: dict[str, float], large: dict[str, float], **given: Any) -> dict[str, Any]:
+    summed_up = bench("rescale").summed_up
+    counts = {**GOOD, **given.pop("counts", {})}
+    return {
+        "wordcount": {
+            keys: summed_up(samples(bench, {**PAUSES, **pauses}, **given), counts, keys)
+            for keys, pauses in ((100_000, small), (1_000_000, large))
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "goal"),
+    [
+        ({}, {}, None),
+        ({"restart/anew": 3.01}, {}, "wordcount 100000 restart/anew_at_most_2_steady_and_1_s"),
+        ({}, {"restart/executors": 3.01}, "wordcount 1000000 restart/executors_at_most_2_steady_and_1_s"),
+        ({"restart/buckets": 90.0, "executors/executors": 90.0}, {}, None),
+        ({"handover/node": 2.01}, {}, "wordcount 100000 handover_at_most_2_s"),
+        ({}, {"handover/node": 2.9}, None),
+        ({}, {"handover/node": 3.01}, "wordcount 1000000 handover_at_most_3_s"),
+        ({"stop_and_start": 19.0}, {}, "wordcount 100000 handover_at_most_0.1_of_stop_and_start"),
+        ({}, {"stop_and_start": 19.0}, None),
+        ({}, {"shadow/buckets": 5.01}, "wordcount 1000000 shadow_at_most_5_s"),
+        ({"shadow/buckets": 3.0}, {"shadow/buckets": 4.6}, "wordcount shadow_at_most_1.5_times_with_more_keys"),
+    ],
+)
+def test_pauses_are_held_to_their_goals_by_their_median(
+    bench: Any, capsys: pytest.CaptureFixture[str], small: dict[str, float], large: dict[str, float], goal: str | None
+) -> None:
+    assert bench("rescale").conclude(results(bench, small, large)) == (0 if goal is None else 1)
+    assert missed(last_line(capsys)["goals"]) == ([goal] if goal else [])
+
+
+def test_what_rehearses_must_not_starve_what_runs(bench: Any) -> None:
+    goals = bench("rescale").goals(results(bench, {}, {}, beside=2.01))
+    assert len(missed(goals)) == 4 and all("_beside_at_most_2_steady" in goal for goal in missed(goals))
+
+
+@pytest.mark.parametrize(
+    ("change", "goal"),
+    [
+        ({"counts": {"lost": 1}}, "counts_are_equal"),
+        ({"counts": {"doubled": 1}}, "counts_are_equal"),
+        ({"counts": {"wrong": 1}}, "counts_are_equal"),
+        ({"equal": False}, "state_is_equal"),
+        ({"lag_back_s": None}, "lag_is_back"),
+        ({"done": False, "pause_s": None, "beside_s": None, "lag_back_s": None, "detail": "it died"}, "every_plan_is_done"),
+    ],
+)
+def test_nothing_may_be_lost_on_the_way(bench: Any, change: dict[str, Any], goal: str) -> None:
+    assert set(missed(bench("rescale").goals(results(bench, {}, {}, **change)))) == {
+        f"wordcount {keys} {goal}" for keys in (100_000, 1_000_000)
+    }
+
+
+def test_what_was_not_measured_has_no_goal(bench: Any) -> None:
+    rescale = bench("rescale")
+    only = [s for s in samples(bench, PAUSES) if s.way == "restart/anew"]
+    found = rescale.summed_up(only, GOOD, 20_000)
+    assert found["ways"]["restart/anew"]["to_stop_and_start"] is None
+    assert list(rescale.goals({"ads": {20_000: found}})["ads"]["20000"]) == [
+        "every_plan_is_done", "state_is_equal", "counts_are_equal", "lag_is_back", "restart/anew_at_most_2_steady_and_1_s",
+    ]  # fmt: skip
+
+
+def test_a_gap_lies_between_commits_that_got_further(bench: Any) -> None:
+    shared = bench("_rescale")
+    commits = [shared.Commit(at=at, end=end) for at, end in ((9.0, 80), (1.0, 10), (2.0, 20), (2.5, 20), (3.0, 15), (6.0, 70))]
+    assert [g.length_s for g in shared.gaps(commits)] == [1.0, 4.0, 3.0], "in the order of time, repeated rows are not new"
+    found = shared.gaps(commits)
+    assert shared.longest(found, 6.5, 7.0) == 3.0 and shared.longest(found, 9.5, 10.0) is None
+    assert shared.longest(found, 5.0, 5.5) == 4.0, "a gap counts that began before the change"
+
+
+def test_lag_is_back_when_it_was_greatest_before(bench: Any) -> None:
+    lag_back = bench("_rescale").lag_back
+    assert lag_back([(1.0, 2), (2.0, 3), (3.0, 500), (4.0, 90), (5.0, 8)], normal=10, since=1.5) == 3.5
+    assert lag_back([(2.0, 3), (3.0, 500)], normal=10, since=1.5) is None
+    assert lag_back([], normal=10, since=1.5) is None
+
+
+def test_commits_are_seen_over_all_checkpoints_of_an_operator(bench: Any, tmp_path: Path) -> None:
+    watch = bench("_rescale").Watch(tmp_path, "127.0.0.1:1", "t")
+    for checkpoint, batch, end in (("0", 4, 10), ("0", 5, 30), ("1", 0, 30), ("1", 1, 45), ("2.shadow", 0, 99)):
+        for log, text in (("offsets", f'v1\n{{}}\n{{"t":{{"0":{end},"1":{end}}}}}'), ("commits", "v1\n{}")):
+            (tmp_path / checkpoint / log).mkdir(parents=True, exist_ok=True)
+            (tmp_path / checkpoint / log / str(batch)).write_text(text)
+    (tmp_path / "0" / "commits" / ".5.crc").write_text("")
+    watch.look()
+    assert sorted(c.end for c in watch.commits) == [20, 60, 60, 90] and watch.furthest == 90
+
+
+@pytest.mark.parametrize("name", ["wordcount", "ads"])
+def test_a_workload_fills_its_state_and_then_only_counts_on(bench: Any, name: str) -> None:
+    from spillway.topology import check_text
+
+    workload, keys = bench("_counting").WORKLOADS[name], 3_001
+    assert check_text(workload.topology(keys))[1] == []
+    first = workload.first(keys)
+    filled = [k for n in range(first) for k in workload.keys_of(n, keys)]
+    assert sorted(filled) == list(range(keys)), "each key once"
+    later = {k for n in range(first, first + 20_000) for k in workload.keys_of(n, keys)}
+    assert later == set(range(keys)) and len({workload.key(k) for k in later}) == keys
+    assert len({workload.make(n, keys) for n in range(100)}) == 100 and workload.make(7, keys) == workload.make(7, keys)
+
+
+def cell(bench: Any, outcome: str = "done", step: str = "verify", as_said: bool = True, **verdict: int) -> Any:
+    faults = bench("rescale_faults")
+    return faults.Cell(
+        kind="restart", step=step, fault="driver", outcome=outcome, as_said=as_said, took_s=1.0,
+        verdict=faults.Verdict(**{"events": 5, "lost": 0, "doubled": 0, "wrong": 0, **verdict}),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "goal"),
+    [
+        ({}, None),
+        ({"outcome": "rolled_back"}, None),
+        ({"outcome": "failed", "step": "validate"}, None),
+        ({"outcome": "failed"}, "every_plan_ends_by_itself"),
+        ({"outcome": "stuck"}, "every_plan_ends_by_itself"),
+        ({"outcome": "not reached"}, "every_plan_ends_by_itself"),
+        ({"as_said": False}, "what_runs_is_as_the_outcome_says"),
+        ({"lost": 1}, "nothing_lost_or_doubled"),
+        ({"doubled": 1}, "nothing_lost_or_doubled"),
+        ({"wrong": 1}, "nothing_lost_or_doubled"),
+    ],
+)
+def test_the_table_of_faults(bench: Any, capsys: pytest.CaptureFixture[str], change: dict[str, Any], goal: str | None) -> None:
+    found = [cell(bench), cell(bench, **change)]
+    assert bench("rescale_faults").conclude(found) == (0 if goal is None else 1)
+    last = last_line(capsys)
+    assert missed(last["goals"]) == ([goal] if goal else [])
+    assert (last["good"], last["of"]) == (1 if goal else 2, 2)
+
+
+def test_every_step_of_every_kind_has_its_faults(bench: Any) -> None:
+    faults = bench("rescale_faults")
+    every = faults.cells(["restart", "executors", "handover", "shadow"], None, faults.FAULTS)
+    named = {(kind, step) for kind, step, _ in every}
+    assert named == {(kind, step) for kind in ("restart", "executors", "handover", "shadow") for step in faults.steps(kind)}
+    for kind, step in named:
+        of = {fault for k, s, fault in every if (k, s) == (kind, step)}
+        assert of >= {"driver", "executor", "scheduler", "postgres", "kafka"}
+        assert ("successor" in of) == (kind in ("handover", "shadow") and step in faults.REHEARSED)
+
+
+def test_no_table_without_cells_is_good(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("rescale_faults").conclude([]) == 1
+    assert last_line(capsys)["of"] == 0
+
+
+LINEAGE = [("g.in", 0, n, {"n": n, "key": f"k{n % 2}"}) for n in range(4)]
+HANDED = [("g.pass.tally", 0, n, {"lineage": f"g.in-0-{n}"}) for n in range(4)]
+STATES = [("g.tally.out", 0, n, {"key": f"k{n % 2}", "rows": 1 + n // 2, "total": (0, 1, 2, 4)[n]}) for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("came", "found"),
+    [
+        ([*HANDED, *STATES], (0, 0, 0)),
+        ([*HANDED[1:], *STATES], (1, 0, 0)),
+        ([*HANDED, HANDED[0], *STATES], (0, 1, 0)),
+        ([*HANDED, *STATES, STATES[0]], (0, 1, 0)),
+        ([*HANDED, *STATES[:3]], (0, 0, 1)),
+        ([*HANDED, *STATES[:3], (*STATES[3][:3], {"key": "k1", "rows": 2, "total": 5})], (0, 0, 1)),
+        ([*HANDED, *STATES, ("g.tally.out", 0, 9, {"key": "k9", "rows": 1, "total": 1})], (0, 0, 1)),
+    ],
+)
+def test_a_ledger_tells_what_was_lost_doubled_or_miscounted(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, came: list[Any], found: tuple[int, int, int]
+) -> None:
+    faults = bench("rescale_faults")
+    ledger = faults.Ledger("127.0.0.1:1", "g.in", "g.pass.tally", "g.tally.out")
+    for part in ([*LINEAGE[:2]], [*LINEAGE[2:], *came]):  # it reads on from where it stopped
+        monkeypatch.setattr(ledger, "_records", lambda part=part: iter(part))
+        verdict = ledger.read()
+    assert (verdict.lost, verdict.doubled, verdict.wrong) == found and verdict.exact == (found == (0, 0, 0))
