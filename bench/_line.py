@@ -121,16 +121,19 @@ class Airflow:
         login.raise_for_status()
         self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
 
-    def pause(self, dag: str, paused: bool) -> None:
-        answer = requests.patch(f"{self._url}/api/v2/dags/{dag}", json={"is_paused": paused}, headers=self._headers, timeout=20)
+    def call(self, method: str, path: str, **more: Any) -> Any:
+        answer = requests.request(method, f"{self._url}/api/v2{path}", headers=self._headers, timeout=20, **more)
         answer.raise_for_status()
+        return answer.json()
+
+    def pause(self, dag: str, paused: bool) -> None:
+        self.call("PATCH", f"/dags/{dag}", json={"is_paused": paused})
 
     def runs(self, dag: str, since: datetime) -> list[dict[str, Any]]:
         """Those that began since then and have ended."""
         asked = {"order_by": "-run_after", "limit": 100, "start_date_gte": since.isoformat()}
-        answer = requests.get(f"{self._url}/api/v2/dags/{dag}/dagRuns", params=asked, headers=self._headers, timeout=20)
-        answer.raise_for_status()
-        found: list[dict[str, Any]] = [r for r in answer.json()["dag_runs"] if r["end_date"]]
+        runs = self.call("GET", f"/dags/{dag}/dagRuns", params=asked)["dag_runs"]
+        found: list[dict[str, Any]] = [r for r in runs if r["end_date"]]
         return found
 
 

@@ -36,8 +36,8 @@ from spillway.model.settings import Effective
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
 from spark_jobs.estimate import sum_error, weighted_count, weighted_sum
-from spark_jobs.runtime.operator import State, session_conf
 from spark_jobs.runtime.plan import Input, build
+from spark_jobs.runtime.session import session_conf
 from spark_jobs.runtime.shed import encode, property_name
 from spark_jobs.runtime.topics import Topic, Topics
 
@@ -225,7 +225,7 @@ def main() -> int:
     args = parser.parse_args()
     with services("kafka", "spark") as env, tempfile.TemporaryDirectory() as folder:
         cluster = Cluster(env, Path(folder), EXECUTOR_JVM)
-        for key, value in session_conf(State(checkpoint=0, buckets=BUCKETS, max_rows=None), "file:").items():
+        for key, value in session_conf(BUCKETS, "file:").items():
             cluster.spark.conf.set(key, value)
         try:
             topics = [TOPIC.format(number) for number in range(args.rounds)]

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import _line
 import psutil
-import requests
 from _common import all_published, exit_code, finish, say, statuses
 from _line import change_policy, changeable_policy
 from replay import Store
@@ -36,10 +36,10 @@ MOST_S, MOST_CPU = 4.0, 20.0
 MODELS = ("proportional", "affine")
 DECIDED = """
 select interval_end, status from spillway.decision join spillway.policy_version on digest = policy
-where origin = 'live' and body ->> 'cpu_model' = %s and interval_end = any(%s)"""
+where kind = 'qod' and origin = 'live' and body ->> 'cpu_model' = %s and interval_end = any(%s)"""
 PUBLISHED = """
 select count(*) from spillway.decision join spillway.policy_version on digest = policy
-where status = 'published' and body ->> 'cpu_model' = %s"""
+where kind = 'qod' and status = 'published' and body ->> 'cpu_model' = %s"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +55,7 @@ class Measured:
     """Of all services together."""
 
 
-class Airflow:
-    def __init__(self, stack: Stack) -> None:
-        self.url = stack.env["SPILLWAY_AIRFLOW"]
-        user, password = stack.airflow_login
-        login = requests.post(f"{self.url}/auth/token", json={"username": user, "password": password}, timeout=20)
-        login.raise_for_status()
-        self.headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
-
-    def call(self, method: str, path: str, **more: Any) -> Any:
-        answer = requests.request(method, f"{self.url}/api/v2{path}", headers=self.headers, timeout=20, **more)
-        answer.raise_for_status()
-        return answer.json()
-
-    def pause(self, dag: str, paused: bool) -> None:
-        self.call("PATCH", f"/dags/{dag}", json={"is_paused": paused})
-
+class Airflow(_line.Airflow):
     def runs(self, dag: str, since: datetime) -> list[dict[str, Any]]:
         found = self.call("GET", f"/dags/{dag}/dagRuns", params={"order_by": "-run_after", "limit": 100})["dag_runs"]
         return [r for r in found if r["end_date"] and moment(r["run_after"]) >= since]

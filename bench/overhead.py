@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,11 @@ from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
 from spark_jobs.operators.wordcount import count_words
 from spark_jobs.runtime.metrics import Buffer, MetricsWriter, ProgressReader
-from spark_jobs.runtime.operator import State, session_conf, sink_task
 from spark_jobs.runtime.plan import Input, build, read_edge, to_records
 from spark_jobs.runtime.progress import BatchContext, batch_rows
+from spark_jobs.runtime.session import session_conf
 from spark_jobs.runtime.topics import MARKER_CONFIG, Topic, Topics
+from spark_jobs.runtime.writing import sink_task
 from spark_jobs.sinks import kafka as kafka_sink
 from spark_jobs.sinks.kafka import KafkaSink
 
@@ -57,6 +58,8 @@ class Run:
     rows: int
     batch_s: float
     """Median duration of a batch, the first one left out."""
+    phases: dict[str, int] = field(default_factory=dict)
+    """Milliseconds of a single batch, by phase."""
 
 
 class Cluster:
@@ -82,7 +85,7 @@ class Cluster:
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.locality.wait": "0s",
-            **session_conf(State(checkpoint=0, buckets=8, max_rows=None), "file:"),
+            **session_conf(8, "file:"),
         }.items():
             builder = builder.config(key, value)
         self.spark = builder.getOrCreate()
@@ -189,7 +192,8 @@ class Steady:
             last = self.query.lastProgress
         time.sleep(0.7)  # the metrics of the batch are written, and no process is in the middle of something
         wall = last["batchDuration"] / 1000
-        return Run(cpu_s=self._cluster.cpu_s() - cpu, wall_s=wall, rows=last["numInputRows"], batch_s=wall)
+        cpu_s = self._cluster.cpu_s() - cpu
+        return Run(cpu_s=cpu_s, wall_s=wall, rows=last["numInputRows"], batch_s=wall, phases=dict(last["durationMs"]))
 
 
 class Metrics:
@@ -273,7 +277,15 @@ def words(cluster: Cluster, pairs: int, topics: Topics, *, itself: bool) -> dict
             results[name] += runs
     against = {base: compared(results["again" if itself else "spillway"], results[base]) for base in made if base in BASES}
     speeds = {f"{name}_rows_per_s": spread([r.rows / r.wall_s for r in runs], 0) for name, runs in results.items()}
-    return {"rows_a_batch": WORDS_BATCH, "pairs": pairs, "against": against, **speeds}
+    return {"rows_a_batch": WORDS_BATCH, "pairs": pairs, "against": against, **speeds, "phases_ms": phases(results)}
+
+
+def phases(results: dict[str, list[Run]]) -> dict[str, dict[str, float]]:
+    """Where the time of a batch goes: the median of every phase."""
+    return {
+        name: {phase: statistics.median(run.phases.get(phase, 0) for run in runs) for phase in runs[0].phases}
+        for name, runs in results.items()
+    }
 
 
 def compared(ours: list[Run], base: list[Run]) -> dict[str, Any]:

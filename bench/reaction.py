@@ -2,8 +2,9 @@
 CPU of the cycle.
 
 The taxi pipeline runs on all embedded services, in mode `apply`. Load rises in steps, each of them more than the keep in force
-lets the heavy query carry, falls, and rises again. The CPU of Airflow and Postgres is measured with the DAG spillway_qod paused
-and with it running.
+lets the heavy query carry, falls, and rises again. Its floors are lower than as shipped: who is at its floor has no answer left
+to the next step. How long a run of the DAG takes beside an overload that fills both cores is printed, task by task; the limit for
+it is bench/cycle.py's. The CPU of Airflow and Postgres is measured with the DAG spillway_qod paused and with it running.
 
     make bench NAME=reaction
 """
@@ -11,11 +12,14 @@ and with it running.
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from _common import REPO, all_published, exit_code, fail, finish, say, statuses
@@ -31,7 +35,16 @@ DAG, HEAVY = "spillway_qod", "heavy"
 STEPS = (1.4, 2.0, 2.7)
 """Multiples of what the heavy query carries."""
 CALM, CALM_CYCLES, STEP_CYCLES, ROUNDS = 0.4, 6, 2.2, 2
-GOAL_CYCLES, GOAL_RUN_S, GOAL_CPU_PCT = 2.0, 4.0, 20.0
+FLOOR = 0.05
+GOAL_CYCLES, GOAL_CPU_PCT = 2.0, 20.0
+
+
+def with_lower_floors(topology: str) -> str:
+    """
+    >>> with_lower_floors("query: {priority: 5, min_accuracy: 0.8}")
+    'query: {priority: 5, min_accuracy: 0.05}'
+    """
+    return re.sub(r"min_accuracy: [\d.]+", f"min_accuracy: {FLOOR}", topology)
 
 
 def staircase(scenario: Scenario, capacity: float, cycle_s: float) -> tuple[Scenario, list[float]]:
@@ -92,6 +105,7 @@ def conclude(
     found: Sequence[float | None],
     cycle_s: float,
     runs_s: Sequence[float],
+    after_window_s: Sequence[float],
     decisions: Mapping[str, int],
     on_pct: float,
     off_pct: float,
@@ -104,7 +118,6 @@ def conclude(
     goals = {
         "every_step_is_answered": len(known) == len(found) > 0,
         f"p95_at_most_{GOAL_CYCLES:g}_cycles": p95 is not None and p95 <= GOAL_CYCLES * cycle_s,
-        f"a_cycle_in_at_most_{GOAL_RUN_S:g}_s": run_p50 is not None and run_p50 <= GOAL_RUN_S,
         f"at_most_{GOAL_CPU_PCT:g}_pct_of_a_core": cost <= GOAL_CPU_PCT,
         "all_published": all_published(decisions),
     }
@@ -119,6 +132,7 @@ def conclude(
             "reaction_cycles_p95": None if p95 is None else round(p95 / cycle_s, 2),
             "cycle_s": cycle_s,
             "run_s": {"p50": round(run_p50, 2), "p95": round(percentile(runs_s, 0.95), 2)} if run_p50 is not None else None,
+            "run_ends_after_window_s": {"p50": round(statistics.median(after_window_s), 2)} if after_window_s else None,
             "runs": len(runs_s),
             "decisions": dict(decisions),
             "cycle_cpu_pct": round(cost, 1),
@@ -134,8 +148,11 @@ def main(argv: list[str] | None = None) -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
     scenario = replace(load(REPO / "scenarios" / "rush_hour.yaml"), pipelines=())
     try:
-        with on_airflow(REPO / "pipelines" / "taxi.yaml") as (stack, line, policy):
-            return run(stack, line, policy, scenario)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "taxi.yaml"
+            file.write_text(with_lower_floors((REPO / "pipelines" / "taxi.yaml").read_text(encoding="utf-8")), encoding="utf-8")
+            with on_airflow(file) as (stack, line, policy):
+                return run(stack, line, policy, scenario)
     except LineFailed as error:
         return fail(str(error))
 
@@ -163,10 +180,21 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
     windows = {d["id"]: d["interval_end"].timestamp() - playing.began for d in decided}
     ends = {last_window(cycle_s, datetime.fromisoformat(r["data_interval_end"])).end for r in runs}
     settings, batches = line.settings(since, playing), line.course(since, playing)
+    for d in decided:
+        if d["status"] != "published":
+            why = d["reason"] or (d["output"] or {}).get("missing")
+            say(f"the window that ended at {windows[d['id']]:.0f} s: {d['status']}: {why}")
+    for r in runs:
+        tasks = airflow.call("GET", f"/dags/{DAG}/dagRuns/{r['dag_run_id']}/taskInstances")["task_instances"]
+        say(
+            f"run of the window that ended at {_at(r['data_interval_end'], playing.began)}: "
+            + ", ".join(_task(t, r) for t in tasks)
+        )
     return conclude(
         found=reactions(begins, STEP_CYCLES * cycle_s, settings, windows, batches),
         cycle_s=cycle_s,
-        runs_s=[_seconds(r) for r in runs],
+        runs_s=[_seconds(r, "start_date") for r in runs],
+        after_window_s=[_seconds(r, "data_interval_end") for r in runs],
         decisions=statuses([(d["interval_end"], d["status"]) for d in decided], {end for end in ends if end >= since}),
         on_pct=on_pct,
         off_pct=off_pct,
@@ -177,9 +205,22 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
     )
 
 
-def _seconds(run: dict[str, Any]) -> float:
-    """From the end of its window to its own end."""
-    return (datetime.fromisoformat(run["end_date"]) - datetime.fromisoformat(run["data_interval_end"])).total_seconds()
+def _seconds(run: Mapping[str, Any], since: str) -> float:
+    """To the end of a run."""
+    return (datetime.fromisoformat(run["end_date"]) - datetime.fromisoformat(run[since])).total_seconds()
+
+
+def _at(moment: str, began: float) -> str:
+    return f"{datetime.fromisoformat(moment).timestamp() - began:.1f} s"
+
+
+def _task(task: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    """When it was scheduled, queued, began and ended, in seconds since the window."""
+    zero = datetime.fromisoformat(run["data_interval_end"]).timestamp()
+    moments = [task[name] for name in ("scheduled_when", "queued_when", "start_date", "end_date")]
+    return f"{task['task_id']} " + "/".join(
+        "–" if m is None else f"{datetime.fromisoformat(m).timestamp() - zero:.1f}" for m in moments
+    )
 
 
 if __name__ == "__main__":

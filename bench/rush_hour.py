@@ -29,6 +29,7 @@ from typing import Any
 from _common import REPO, exit_code, fail, finish, say
 from _line import Strangers, change_policy, on_airflow
 from _twin import errors
+from spillway.act.cycle import summary
 from spillway.demo import course
 from spillway.demo.control import CYCLES_LAGGING, CYCLES_TO_RECOVER, LAG_LIMIT_S, controlled
 from spillway.demo.course import Batch, Rush, Set
@@ -77,15 +78,27 @@ def play(line: Line, scenario: Scenario, until_s: float, *, cycle_s: float | Non
     report = playing.ended()
     for problem in report.problems:
         say(problem)
+    decisions = line.rows("demo_decisions", since=since)
+    for decision in decisions:
+        say(in_words(decision))
     return Played(
         scenario=scenario,
         batches=[b for b in line.course(since, playing) if b.began_s <= until_s],
         settings=line.settings(since, playing),
         windows=[] if cycle_s is None else playing.windows(cycle_s, line.now()),
-        decisions=line.rows("demo_decisions", since=since),
+        decisions=decisions,
         held=held(report),
         seen=[json.dumps(r["body"]) for r in line.rows("demo_observations", since=since)],
     )
+
+
+def in_words(decision: dict[str, Any]) -> str:
+    """What was decided on a window, and why on every edge that is shed."""
+    told = f"window to {decision['interval_end']:%H:%M:%S} {decision['status']}"
+    if not (output := decision["output"]):
+        return f"{told}: {decision['reason']}"
+    shed = "".join(f"; {e['name']} {e['keep']:.3g}, {e['reason']}" for e in output["edges"] if e["keep"] < 1.0)
+    return f"{told}: {summary(output)}{shed}"
 
 
 def held(report: Report) -> bool:

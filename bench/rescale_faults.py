@@ -1,0 +1,396 @@
+"""What becomes of a plan to rescale when something is killed at each of its steps: a table of step × fault × outcome.
+
+For every kind of plan and every step of it, as soon as the plan has come to that step: kill -9 of the driver, of an executor with
+its Python workers, of whoever carries the plan out, of Postgres, of Kafka, and where there is one, of the successor. After that
+nobody helps. The plan has to finish or to go back by itself, what runs has to be as the outcome says, and every event must have
+been counted exactly once, which is checked by lineage.
+
+    make bench NAME=rescale_faults
+    make bench NAME=rescale_faults ARGS="--kinds restart --steps stopped,started --faults driver,postgres"
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from _carrier import Carrier
+from _common import exit_code, finish, say
+from _line import changeable_policy
+from _rescale import Feed, Rescaled
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from spillway.decide.rescale.steps import STEPS
+from spillway.embedded import Stack
+from spillway.embedded.owner import scratch
+from spillway.model.rescale import Kind
+from spillway.store.rescale import Plan
+
+from tests.support.line import until
+
+YAML = """
+pipeline: {name}
+trigger: 500ms
+batch_target: 3s
+lineage: true
+operators:
+  pass:
+    function: tests.support.operators:hand_on_key
+    schema: n bigint not null, key string not null
+    key: key
+    buckets: 4
+  tally:
+    function: tests.support.operators:tally
+    kind: aggregate
+    output_mode: update
+    schema: n bigint not null, key string not null
+    key: key
+    buckets: 4
+    parallelism: {{max: 4}}
+edges:
+  - {{topic: {name}.in, to: pass, partitions: 2}}
+  - {{from: pass, to: tally, partitions: 2}}
+applications:
+  main: {{operators: [pass, tally], node: n1, executors: 2, slots: 1}}
+"""
+OPERATOR, KEYS, RATE = "tally", 2_000, 300.0
+FAULTS = ("driver", "executor", "scheduler", "postgres", "kafka", "successor")
+REHEARSED = ("rehearsed", "repartitioned", "caught_up", "cutover", "taken_over")
+"""Steps at which there is a successor to be killed."""
+ENDED_WELL = ("done", "rolled_back")
+PLAN_LIMIT_S, WORLD_LIMIT_S, LEDGER_LIMIT_S, REACH_LIMIT_S = 600.0, 240.0, 300.0, 400.0
+
+
+def steps(kind: str) -> list[str]:
+    return [step.name for step in STEPS[Kind(kind)]]
+
+
+def cells(kinds: Sequence[str], wanted: Sequence[str] | None, faults: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Kind, step and fault.
+
+    >>> cells(["executors"], ["order", "verify"], ["driver", "successor"])
+    [('executors', 'order', 'driver'), ('executors', 'verify', 'driver')]
+    """
+    return [
+        (kind, step, fault)
+        for kind in kinds
+        for step in steps(kind)
+        for fault in faults
+        if (wanted is None or step in wanted) and (fault != "successor" or (step in REHEARSED and "cutover" in steps(kind)))
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """By lineage: what went in against what came out."""
+
+    events: int
+    lost: int
+    doubled: int
+    wrong: int
+    """Keys whose count or sum is not that of their events."""
+
+    @property
+    def exact(self) -> bool:
+        return not (self.lost or self.doubled or self.wrong)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    kind: str
+    step: str
+    fault: str
+    outcome: str
+    """How the plan ended, or what was waited for in vain."""
+    as_said: bool
+    """What runs is what the outcome says it is."""
+    verdict: Verdict
+    took_s: float
+    detail: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """By itself, and well; a plan that fails before its first order has changed nothing."""
+        return self.outcome in ENDED_WELL or (self.outcome == "failed" and self.step == "validate")
+
+    @property
+    def good(self) -> bool:
+        return self.ended and self.as_said and self.verdict.exact
+
+
+class Ledger:
+    """All events that went in and all records that came out, read on from where it stopped."""
+
+    def __init__(self, bootstrap: str, source: str, handed: str, states: str) -> None:
+        self._bootstrap, self._topics = bootstrap, (source, handed, states)
+        self._next: dict[tuple[str, int], int] = {}
+        self._events: dict[str, dict[str, Any]] = {}
+        self._handed: Counter[str] = Counter()
+        self._states: Counter[tuple[str, int]] = Counter()
+        self._newest: dict[str, tuple[int, int]] = {}
+
+    def read(self) -> Verdict:
+        source, handed, _ = self._topics
+        for topic, partition, offset, value in self._records():
+            if topic == source:
+                self._events[f"{topic}-{partition}-{offset}"] = value
+            elif topic == handed:
+                self._handed[value["lineage"]] += 1
+            else:
+                self._states[value["key"], value["rows"]] += 1
+                self._newest[value["key"]] = max(self._newest.get(value["key"], (0, 0)), (value["rows"], value["total"]))
+        rows: Counter[str] = Counter()
+        total: Counter[str] = Counter()
+        for event in self._events.values():
+            rows[event["key"]] += 1
+            total[event["key"]] += event["n"]
+        return Verdict(
+            events=len(self._events),
+            lost=len(self._events.keys() - self._handed.keys()),
+            doubled=sum(n > 1 for n in (*self._handed.values(), *self._states.values())),
+            wrong=sum(self._newest.get(key) != (rows[key], total[key]) for key in rows.keys() | self._newest.keys()),
+        )
+
+    def settled(self, limit_s: float) -> Verdict:
+        """As soon as nothing is missing, or what is missing after so long."""
+        deadline = time.monotonic() + limit_s
+        while not (found := self.read()).exact and not found.doubled and time.monotonic() < deadline:
+            time.sleep(1.0)
+        return found
+
+    def _records(self) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "bench-ledger",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "log_level": 0,
+            }
+        )
+        known = consumer.list_topics(timeout=20).topics
+        places = [(topic, p) for topic in self._topics if topic in known for p in known[topic].partitions]
+        consumer.assign([TopicPartition(topic, p, self._next.get((topic, p), 0)) for topic, p in places])
+        left, deadline = set(places), time.monotonic() + 60
+        while left and time.monotonic() < deadline:
+            for message in consumer.consume(5_000, timeout=1.0):
+                place = message.topic(), message.partition()
+                if message.error() is None:
+                    self._next[place] = message.offset() + 1
+                    yield *place, message.offset(), json.loads(message.value())
+                elif message.error().code() == KafkaError._PARTITION_EOF:
+                    left.discard(place)
+        consumer.close()
+
+
+class Bed:
+    """The pipeline under load, the carrier, and the ledger: one cell of the table after the other."""
+
+    def __init__(self, stack: Stack, line: Rescaled, carrier: Carrier, *, seed: int = 1) -> None:
+        self.stack, self.line, self.carrier = stack, line, carrier
+        name, bootstrap = line.pipeline.name, stack.env["SPILLWAY_KAFKA"]
+        self.feed = Feed(bootstrap, f"{name}.in", event, RATE)
+        self.ledger = Ledger(bootstrap, f"{name}.in", f"{name}.pass.tally", f"{name}.tally.out")
+        self._chance = random.Random(seed)
+
+    def begin(self) -> None:
+        until(self.line.running, 240, "the application runs")
+        self.line.watch.start()
+        self.feed.start()
+        self.line.batches_go_on(5, 120)
+        until(self.line.runs_as_it_should, 60, "the operator runs")
+
+    def cell(self, kind: str, step: str, fault: str) -> Cell:
+        began, before = time.monotonic(), self.line.now_has()
+        wanted = change(kind, before)
+        outcome, detail, as_said = "", "", False
+        self.carrier.hold_at(step)
+        try:
+            plan = self.line.ask(kind, **wanted)
+            until(lambda: self.carrier.held or not self.line.plan(plan.id).open, REACH_LIMIT_S, f"step {step}", every_s=0.05)
+            if not self.carrier.held:
+                ended = self.line.plan(plan.id)
+                outcome, detail = "not reached", f"{ended.state}: {ended.detail}"
+            else:
+                say(f"{kind}, {step}: {self._strike(fault, self.line.plan(plan.id), before)}")
+                ended = self.line.followed(plan.id, PLAN_LIMIT_S)
+                outcome, detail = ended.state, ended.detail
+            as_said = self._is_as(ended, before, wanted)
+        except (AssertionError, TimeoutError, RuntimeError) as error:
+            outcome = outcome or "stuck"
+            detail = f"{detail}; {error}".strip("; ")
+        finally:
+            self.carrier.release()
+        self.feed.pause()
+        verdict = self.ledger.settled(LEDGER_LIMIT_S)
+        self.feed.resume()
+        took = time.monotonic() - began
+        return Cell(
+            kind=kind, step=step, fault=fault, outcome=outcome, as_said=as_said, verdict=verdict, took_s=round(took, 1),
+            detail=detail,
+        )  # fmt: skip
+
+    def _strike(self, fault: str, plan: Plan, before: Mapping[str, Any]) -> str:
+        """The plan is between two passes, at its step; as soon as the blow has fallen it goes on. Returns what was done."""
+        line, now = self.line, self.line.now_has()
+        if fault in ("postgres", "kafka"):
+            pid = self.stack.kill(fault)
+            self.carrier.release()
+            self.stack.wait_healthy(fault)
+            return f"killed {fault}, process {pid}"
+        if fault == "scheduler":
+            self.carrier.release()
+            time.sleep(self._chance.uniform(0.0, 0.4))  # anywhere inside a pass
+            killed = self.carrier.kill()
+            time.sleep(1.0)
+            self.carrier.start()
+            return f"killed whoever carries it out, {killed} processes"
+        if fault == "executor":
+            of = self._executors(now["generation"])
+            victims = [p for one in of[-1:] for p in (one, *one.children(recursive=True))]
+        else:
+            victims = line.driver(now["generation"] if fault == "driver" else plan.generation_to or -1)
+        killed = line.kill(victims)
+        self.carrier.release()
+        if not killed:
+            raise RuntimeError(f"there was no {fault} to be killed")
+        return f"killed the {fault}, {killed} processes"
+
+    def _executors(self, generation: int) -> list[psutil.Process]:
+        """Of one generation, the newest last."""
+        text = "select spark_app from spillway.heartbeat where pipeline = %s and application = %s and generation = %s"
+        found = self.line.sql(text, self.line.pipeline.name, self.line.application, generation)
+        of = []
+        for process in self.line.executors():
+            with contextlib.suppress(psutil.Error):
+                of += [process] if any(app in process.cmdline() for (app,) in found) else []
+        return sorted(of, key=lambda p: p.create_time())
+
+    def _is_as(self, plan: Plan, before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+        """Waits until the operator runs, by one driver, with what the outcome of the plan says it should have."""
+        line = self.line
+        until(line.runs_as_it_should, WORLD_LIMIT_S, "the operator runs again", every_s=0.3)
+        until(lambda: len(line.drivers()) <= len(line.driver(line.now_has()["generation"])), 120, "one driver is left")
+        line.batches_go_on(2)
+        now, should = line.now_has(), {k: before[k] for k in ("executors", "buckets", "node")}
+        if plan.state == "done":
+            should |= {"executors" if name == "to" else name: value for name, value in wanted.items()}
+        if differs := {k: (now[k], v) for k, v in should.items() if now[k] != v}:
+            raise RuntimeError(f"{differs} is, and should be")
+        return True
+
+
+def event(number: int) -> tuple[bytes, bytes]:
+    return str(number % KEYS).encode(), json.dumps({"n": number, "key": f"k{number * 7 % KEYS}"}).encode()
+
+
+def change(kind: str, now: Mapping[str, Any]) -> dict[str, Any]:
+    """The other one of two, so that plans can follow upon each other whatever became of those before.
+
+    >>> change("handover", {"executors": 2, "buckets": 4, "node": "n1"}), change("executors", {"executors": 3})
+    ({'node': 'n2'}, {'to': 2})
+    """
+    if kind == Kind.EXECUTORS:
+        return {"to": 2 if now["executors"] != 2 else 3}
+    if kind == Kind.HANDOVER:
+        return {"node": "n2" if now["node"] == "n1" else "n1"}
+    return {"buckets": 8 if now["buckets"] == 4 else 4}
+
+
+def table(found: Sequence[Cell]) -> str:
+    """One line per step and fault."""
+    head = (
+        f"{'kind':<10} {'step':<14} {'fault':<10} {'outcome':<12} {'as said':<8} {'lost':>5} {'doubled':>8} {'wrong':>6} {'s':>7}"
+    )
+    lines = [head, "-" * len(head)]
+    for c in found:
+        v = c.verdict
+        mark = "" if c.good else "   <- " + (c.detail or "not exact")
+        lines.append(
+            f"{c.kind:<10} {c.step:<14} {c.fault:<10} {c.outcome:<12} {'yes' if c.as_said else 'no':<8} "
+            f"{v.lost:>5} {v.doubled:>8} {v.wrong:>6} {c.took_s:>7.1f}{mark}"
+        )
+    return "\n".join(lines)
+
+
+def conclude(found: Sequence[Cell], left_out: int = 0) -> int:
+    goals = {
+        "every_plan_ends_by_itself": all(c.ended for c in found) and bool(found),
+        "what_runs_is_as_the_outcome_says": all(c.as_said for c in found),
+        "nothing_lost_or_doubled": all(c.verdict.exact for c in found),
+    }
+    outcomes = {
+        fault: dict(Counter(c.outcome for c in found if c.fault == fault)) for fault in dict.fromkeys(c.fault for c in found)
+    }
+    print(table(found))
+    finish(
+        "rescale_faults",
+        {
+            "cells": [{**asdict(c), "good": c.good} for c in found],
+            "outcomes": outcomes,
+            "good": sum(c.good for c in found),
+            "of": len(found),
+            "left_out": left_out,
+            "goals": goals,
+        },
+    )
+    return exit_code(goals)
+
+
+@contextlib.contextmanager
+def bed(stack: Stack, folder: Path, name: str = "faults", **tunables: Any) -> Iterator[Bed]:
+    """On services that are up."""
+    with Carrier(stack.env, folder, **tunables) as carrier, Rescaled(stack, YAML.format(name=name), OPERATOR) as line:
+        found = Bed(stack, line, carrier)
+        found.begin()
+        yield found
+        found.feed.finish()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kinds", type=_among([str(k) for k in Kind]), default=[str(k) for k in Kind])
+    parser.add_argument("--steps", type=_among(sorted({s for k in Kind for s in steps(k)})), help="of all kinds (default: all)")
+    parser.add_argument("--faults", type=_among(FAULTS), default=list(FAULTS))
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no cell after this long")
+    args = parser.parse_args(argv)
+    wanted, found, began = cells(args.kinds, args.steps, args.faults), list[Cell](), time.monotonic()
+    with changeable_policy(), scratch("bench") as folder:
+        stack = Stack(home=folder / "run", services=("postgres", "kafka", "spark"))
+        try:
+            say("starting the services")
+            stack.up()
+            with bed(stack, folder / "carrier") as under:
+                for number, (kind, step, fault) in enumerate(wanted, 1):
+                    if time.monotonic() - began > 60 * args.minutes:
+                        say(f"{len(wanted) - number + 1} cells are left out")
+                        break
+                    found.append(under.cell(kind, step, fault))
+                    say(f"{number} of {len(wanted)}: {table(found[-1:]).splitlines()[-1]}")
+        finally:
+            say("stopping the services")
+            stack.clean()
+    return conclude(found, len(wanted) - len(found))
+
+
+def _among(known: Sequence[str]) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(known)}")
+        return text.split(",")
+
+    return parse
+
+
+if __name__ == "__main__":
+    sys.exit(main())
