@@ -12,6 +12,8 @@ from spillway.demo.topics import Topics
 from spillway.embedded import Stack
 from spillway.store.queries import rows
 
+from tests.support.line import until
+
 pytestmark = pytest.mark.integration
 
 
@@ -21,7 +23,8 @@ def test_keys_and_lineages_of_what_was_committed_since(stack: Stack, topic: Call
     producer = Producer({"bootstrap.servers": stack.env["SPILLWAY_KAFKA"], "transactional.id": name})
     producer.init_transactions(30)
 
-    def write(lineages: list[str], commit: bool = True) -> None:
+    def write(lineages: list[str], ends: dict[int, int], commit: bool = True) -> None:
+        """Whoever commits is told so before the markers are written that end the transaction in each partition."""
         producer.begin_transaction()
         for number, lineage in enumerate(lineages):
             producer.produce(name, key=f"k-{lineage}", value=json.dumps({"lineage": lineage}), partition=number % 2)
@@ -30,11 +33,12 @@ def test_keys_and_lineages_of_what_was_committed_since(stack: Stack, topic: Call
             producer.commit_transaction(30)
         else:
             producer.abort_transaction(30)
+        until(lambda: topics.ends([name])[name] == ends, 30, f"the topic does not end at {ends}", every_s=0.05)
 
-    write(["before-0", "before-1"])
-    start = topics.ends([name])[name]
-    write(["a", "b", "a"])
-    write(["never"], commit=False)
+    start = {0: 2, 1: 2}
+    write(["before-0", "before-1"], start)
+    write(["a", "b", "a"], {0: 5, 1: 4})
+    write(["never"], {0: 7, 1: 4}, commit=False)
     assert topics.lineages(name, start) == {"a": 2, "b": 1}
     assert sorted(topics.keys(name, start)) == ["k-a", "k-a", "k-b"]
     assert sorted(topics.keys(name, {})) == ["k-a", "k-a", "k-b", "k-before-0", "k-before-1"]
