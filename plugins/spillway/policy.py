@@ -141,7 +141,10 @@ class Policy:
     rescale_frozen: str = _periods("", "when nothing is rescaled, such as 22:00-06:00, sat-sun 00:00-24:00, in UTC")
     # rescale: how far
     rescale_node_idle: float = _tunable(
-        0.2, 0.0, 64.0, "a node with fewer idle cores than this has none for another executor, which then may be on any node"
+        0.2,
+        0.0,
+        64.0,
+        "a node with fewer idle cores than this, or than an operator would take more, has none for another executor",
     )
     rescale_tolerance: float = _tunable(0.1, 0.0, 1.0, "a change of the executors by no more than this share is not made")
     rescale_step_factor: float = _tunable(32.0, 1.1, 1_000.0, "executors are at most multiplied by this in one scaling up")

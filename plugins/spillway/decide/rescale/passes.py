@@ -77,24 +77,29 @@ def bounds(operators: Sequence[OperatorLoad], target: int, world: RescaleWorld, 
     return found
 
 
-def spread(node: str | None, world: RescaleWorld, policy: Policy) -> str | None:
-    """Why executors should no longer be on one node: another one there would only share the CPU of those it has.
+def spread(lead: OperatorLoad, takes: float, world: RescaleWorld, policy: Policy) -> str | None:
+    """Why executors should no longer be on one node: it has no CPU for what they would do there, and another one has some.
 
-    >>> from spillway.decide.rescale.examples import world
+    `takes` is how many cores more they would use (see `target.takes`). What a query leaves idle while it is shed is no room for
+    all that it does not do.
+
+    >>> from spillway.decide.rescale.examples import operator, world
     >>> from spillway.model.rescale import Room
-    >>> nodes = Room(name="n1", idle=0.6), Room(name="n2", idle=0.05)
-    >>> spread("n2", world(nodes=nodes), Policy())
-    'n2 has 0.05 cores left and n1 0.60, so its executors may be on any node'
-    >>> spread("n1", world(nodes=nodes), Policy()), spread(None, world(nodes=nodes), Policy())
-    (None, None)
+    >>> nodes = Room(name="n1", idle=0.6), Room(name="n2", idle=0.25)
+    >>> spread(operator("heavy", node="n2"), 0.8, world(nodes=nodes), Policy())
+    'heavy would take 0.80 cores more, n2 has 0.25 left and n1 0.60, so its executors may be on any node'
+    >>> [spread(operator(node=node), 0.2, world(nodes=nodes), Policy()) for node in ("n1", "n2", None)]
+    [None, None, None]
     """
     idle = {n.name: n.idle for n in world.nodes if n.idle is not None}
-    others = {name: cores for name, cores in idle.items() if name != node}
-    least = policy.rescale_node_idle
-    if node is None or node not in idle or idle[node] >= least or not others or max(others.values()) < least:
+    others = {name: cores for name, cores in idle.items() if name != lead.node}
+    if lead.node is None or lead.node not in idle or not others:
         return None
-    emptiest = max(others, key=lambda name: others[name])
-    return f"{node} has {idle[node]:.2f} cores left and {emptiest} {others[emptiest]:.2f}, so its executors may be on any node"
+    own, (emptiest, most) = idle[lead.node], max(others.items(), key=lambda item: item[1])
+    if own >= max(takes, policy.rescale_node_idle) or most < max(own, policy.rescale_node_idle):
+        return None
+    has = f"{lead.node} has {own:.2f} left and {emptiest} {most:.2f}"
+    return f"{lead.name} would take {takes:.2f} cores more, {has}, so its executors may be on any node"
 
 
 def room(node: str | None, world: RescaleWorld) -> int | None:

@@ -14,7 +14,7 @@ from spillway.decide.rescale import passes
 from spillway.decide.rescale.demand import Demand, demand
 from spillway.decide.rescale.kind import Wanted, choose_kind, pause_s
 from spillway.decide.rescale.steps import STEPS
-from spillway.decide.rescale.target import Sized, capacity, curve, executors, size_down, size_up
+from spillway.decide.rescale.target import Sized, capacity, curve, executors, size_down, size_up, takes
 from spillway.model.rescale import ANYWHERE, Kind, OperatorLoad, RescaleWorld
 from spillway.model.rescale_plan import Answer, Pass, Reason, RescaleDecision, RescalePlan, Stage
 from spillway.policy import Policy
@@ -135,7 +135,7 @@ def limited(one: Sized, world: RescaleWorld, policy: Policy) -> RescalePlan:
             lead, Reason.STATE_NOT_COMMITTED, f"{uncommitted.name} has no committed batch to start from yet"
         )
     course = _Course(current, current, [])
-    spread = passes.spread(lead.node, world, policy) if one.target > current else None
+    spread = passes.spread(lead, takes(one), world, policy) if one.target > current else None
     course.through(Stage.TARGET, passes.Passed(min(one.target, NO_LIMIT), one.why, one.words))
     stages: tuple[tuple[Stage, Callable[[], passes.Passed]], ...] = (
         (Stage.TOLERANCE, lambda: passes.tolerance(current, course.value, policy)),

@@ -199,6 +199,27 @@ def _sized(bent: Curve, needed: float, busy: float) -> tuple[int, Reason]:
     return target, Reason.SIZED_BY_OWN_CURVE if bent.learned else Reason.SIZED_BY_PRIOR
 
 
+def takes(one: Sized) -> float:
+    """Cores that an operator would use more with its target: an executor that is busy takes one.
+
+    One executor that is shed to what it can carry in four fifths of its time; two would be busy for two thirds of theirs:
+
+    >>> from spillway.decide.rescale.demand import Demand
+    >>> from spillway.decide.rescale.examples import operator, world
+    >>> heavy = operator(parallelism=1, utilisation=0.8)
+    >>> found = size_up(heavy, world(heavy), Demand(needed={"count": 400.0}, peak={}), Policy())
+    >>> found.target, round(takes(found), 2)
+    (2, 0.56)
+    """
+    operator, target = one.operator, one.target
+    if operator.max is not None:
+        target = max(operator.parallelism, min(target, operator.max))
+    busy = 1.0 if operator.utilisation is None else operator.utilisation
+    carries = one.curve.at(target)
+    then = min(1.0, one.needed / carries) if carries > 0.0 else 1.0
+    return max(0.0, target * then - operator.parallelism * busy)
+
+
 def executors(count: int) -> str:
     return f"{count} executor{'' if count == 1 else 's'}"
 

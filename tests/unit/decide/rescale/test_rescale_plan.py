@@ -371,6 +371,15 @@ def test_otherwise_they_stay_where_they_are(node: str | None, nodes: tuple[Room,
     assert plan.changes and plan.node_to == node and plan.kind is not Kind.HANDOVER
 
 
+def test_what_a_shed_query_leaves_idle_is_no_room_for_what_it_sheds() -> None:
+    """One executor is busy for four fifths of its time because the rest is shed; two would need more than its node has."""
+    idle = Room(name="n1", idle=0.5), Room(name="n2", idle=0.25)
+    shed = operator(node="n2", parallelism=1, utilisation=0.8, needed=420.0)
+    assert only(world(shed, nodes=idle)).node_to is None
+    roomy = Room(name="n1", idle=3.0), Room(name="n2", idle=1.5)
+    assert only(world(shed, nodes=roomy)).node_to == "n2"
+
+
 def test_a_node_without_cpu_does_not_matter_on_the_way_down() -> None:
     plan = only(world(operator(**IDLE, node="n2"), nodes=BUSY, window_s=DAY_S))
     assert (plan.executors_to < plan.executors_from, plan.node_to) == (True, "n2")
