@@ -1,6 +1,7 @@
 -- What operators read and kept, and what their applications used, in slices of the past that are over: slice 0 is the newest.
 -- A batch counts in each slice as much as it ran in it. Behind the end of an operator's last batch another one may be running, whose
--- rows nobody knows yet: such slices are left out, also for others of its application that share the CPU with it.
+-- rows nobody knows yet: such slices are left out, also for others of its application that share the CPU with it. So are slices in which
+-- one driver followed another, whose executors both used CPU for the same rows.
 with slice as (
     select n, %(start)s::timestamptz - make_interval(secs => (n + 1) * %(width_s)s::double precision) as begins,
            %(start)s::timestamptz - make_interval(secs => n * %(width_s)s::double precision) as ends
@@ -30,13 +31,14 @@ with slice as (
 ), used as (
     select pipeline, application, n, count(*) as executors, sum(cpu) as cpu
     from (
-        select c.pipeline, c.application, s.n, sum(c.cpu_pct * c.window_s) / sum(c.window_s) as cpu
+        select c.pipeline, c.application, c.spark_app, s.n, sum(c.cpu_pct * c.window_s) / sum(c.window_s) as cpu
         from spillway.executor_cpu c join slice s on c.at > s.begins and c.at <= s.ends
         where c.at > %(since)s and c.at <= %(end)s and coalesce(c.written_at, c.at) <= %(closed)s and c.executor <> 'driver'
           and c.pipeline = any(%(pipelines)s) and c.window_s > 0
         group by c.pipeline, c.application, c.spark_app, c.executor, s.n
     ) executor
     group by pipeline, application, n
+    having count(distinct spark_app) = 1
 ), taken as (
     select r.pipeline, r.operator, s.n, sum(r.cpu_ms) as taken_ms
     from spillway.executor_rows r join slice s on r.at > s.begins and r.at <= s.ends

@@ -228,3 +228,18 @@ def test_a_batch_that_is_not_finished_makes_no_operator_dearer(begin):
         )  # fmt: skip
     for operator, (count, cost) in before.items():
         assert dearest(operator) == (count - 3, pytest.approx(cost, rel=0.05)), operator
+
+
+def test_what_two_drivers_used_while_one_followed_the_other_is_not_learned_from(begin):
+    """Both used CPU for the same rows, as three executors that had one half of them each."""
+    cycle_ = begin()
+    window = cycle_.window(20)
+
+    def known() -> int:
+        cycle_.conn.rollback()
+        return len(read_samples(cycle_.conn, window, Policy(), ["rec"])["rec", "heavy"])
+
+    before = known()
+    since = window.start - timedelta(seconds=2.5 * window.seconds)
+    cycle_.sql("update spillway.executor_cpu set spark_app = spark_app || '-next' where application = 'behind' and at > %s", since)
+    assert known() == before - 1
