@@ -20,6 +20,7 @@ from spark_jobs.runtime.clone import SCRATCH, CloneFailed, clone
 from spark_jobs.runtime.follow import rows_between
 from spark_jobs.runtime.operator import OperatorQuery
 from spark_jobs.runtime.shadow import silent
+from spark_jobs.runtime.site import State
 from spark_jobs.runtime.topics import Topics
 
 log = logging.getLogger("spillway.rehearsal")
@@ -99,8 +100,14 @@ def _actor(query: OperatorQuery) -> OperatorQuery | None:
     batch = clone(source, target, back=BATCHES)
     before, end = source.offsets(batch), source.offsets(batch + 1)
     rows = rows_between(before, end) if before and end else 0
-    state = replace(query.state, max_rows=max(query.site.policy.batch_rows_min, rows) if rows else query.state.max_rows)
+    state = rehearsed(query.state, rows, query.site.policy.batch_rows_min)
     return OperatorQuery(query.spark, query.site, query.operator, state, silent(query.outlets), scratch=place)
+
+
+def rehearsed(state: State, rows: int, least: int) -> State:
+    """As on a copy from which nothing was reported, with batches of so many rows, if any: the copy ends some batches ago, and
+    that is no loss."""
+    return replace(state, reported=None, max_rows=max(least, rows) if rows else state.max_rows)
 
 
 def _await_batches(actors: list[OperatorQuery], at: Callable[[str], None], played: Callable[[int], None]) -> None:

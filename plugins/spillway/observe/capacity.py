@@ -302,10 +302,10 @@ def _pause_s(batch: WholeBatch, after: WholeBatch | None, trigger_s: float) -> f
 
 
 def selectivity(batches: Sequence[WholeBatch]) -> float | None:
-    """Rows out for each row that was kept."""
-    kept, out = sum(b.kept for b in batches), [b.put_out for b in batches]
-    known = [rows for rows in out if rows is not None]
-    return sum(known) / kept if kept and len(known) == len(out) else None
+    """Rows out for each row that was kept. A batch that kept none puts out none, whether that was counted or not."""
+    some = [(b.kept, b.put_out) for b in batches if b.kept]
+    known = [out for _, out in some if out is not None]
+    return sum(known) / sum(kept for kept, _ in some) if some and len(known) == len(some) else None
 
 
 def fullest(parts: Sequence[float | None]) -> float | None:

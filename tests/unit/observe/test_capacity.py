@@ -98,6 +98,7 @@ def test_a_batch_tells_what_an_operator_can_do_if_it_had_rows_and_was_hot(one: W
 def test_selectivity_is_rows_out_for_each_row_that_was_kept() -> None:
     assert selectivity([batch(0.0, 1.0, out=50), batch(2.0, 1.0, kept=300, read=900, out=50)]) == 0.25
     assert selectivity([batch(0.0, 1.0, out=50), batch(2.0, 1.0, out=None)]) is None, "what is missing stays missing"
+    assert selectivity([batch(0.0, 1.0, out=50), batch(2.0, 1.0, kept=0, out=None)]) == 0.5, "none is none, also uncounted"
     assert selectivity([batch(0.0, 1.0, kept=0, out=0)]) is None
     assert selectivity([]) is None
 
