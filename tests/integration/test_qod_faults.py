@@ -241,5 +241,7 @@ def test_what_two_drivers_used_while_one_followed_the_other_is_not_learned_from(
 
     before = known()
     since = window.start - timedelta(seconds=2.5 * window.seconds)
-    cycle_.sql("update spillway.executor_cpu set spark_app = spark_app || '-next' where application = 'behind' and at > %s", since)
+    cycle_.sql(
+        "update spillway.executor_cpu set spark_app = spark_app || '-next' where application = 'behind' and at > %s", since
+    )
     assert known() == before - 1

@@ -75,23 +75,31 @@ class Controlled:
 
 
 def controlled(
-    pipeline: Pipeline, scenario: Scenario, within: Rush, batches: Sequence[Batch], settings: Sequence[Set], cycle_s: float
+    pipeline: Pipeline,
+    scenario: Scenario,
+    within: Rush,
+    batches: Sequence[Batch],
+    settings: Sequence[Set],
+    cycle_s: float,
+    *,
+    height: Rush | None = None,
 ) -> Controlled:
-    behind = lags(pipeline, batches, scenario)
-    episodes = over(behind, LAG_LIMIT_S, within, cycle_s)
+    """`height`: the part of the rush in which lag is looked at, where that is not all of it."""
+    behind, high = lags(pipeline, batches, scenario), height or within
+    episodes = over(behind, LAG_LIMIT_S, high, cycle_s)
     steps = in_force(pipeline, batches)
     queries = {q.name: q.query for q in pipeline.queries() if q.query}
     priorities = {q: promise.priority for q, promise in queries.items()}
-    calm_s = max((e.to_s for e in episodes), default=within.begins_s)
-    calmed = calm_s < within.ends_s
+    calm_s = max((e.to_s for e in episodes), default=high.begins_s)
+    calmed = calm_s < high.ends_s
     shed = [b for b in batches if b.keep < 1.0 - SAME]
     waited = batches_until(settings, batches)
     return Controlled(
         cycle_s=cycle_s,
         lagging_s=calm_s - episodes[0].from_s if episodes else 0.0,
-        lag_peak_s=worst(behind, within.begins_s, within.ends_s),
-        lag_after_s=worst(behind, calm_s, within.ends_s) if calmed else inf,
-        waiting_after_s=worst(waiting(pipeline, batches, scenario), calm_s, within.ends_s) if calmed else inf,
+        lag_peak_s=worst(behind, high.begins_s, high.ends_s),
+        lag_after_s=worst(behind, calm_s, high.ends_s) if calmed else inf,
+        waiting_after_s=worst(waiting(pipeline, batches, scenario), calm_s, high.ends_s) if calmed else inf,
         floors={q: promise.min_accuracy for q, promise in queries.items()},
         priorities=priorities,
         least=least(delivered(pipeline, batches)),

@@ -22,6 +22,8 @@ Lags = Mapping[str, Sequence[tuple[float, float]]]
 STEP_S = 0.5
 NOTICEABLE = 1.05
 """A rate this much above the one at the beginning belongs to the rush."""
+HIGH = 0.9
+"""Down to this share of the peak a rush is at its height."""
 NEARLY = 0.85
 """A batch that takes this share of its target has found its size."""
 STEADY = 1.1
@@ -113,6 +115,13 @@ def rush(scenario: Scenario) -> Rush:
     if not busy:
         raise ValueError(f"scenario {scenario.name} has no rush: its rate never rises above the one at its beginning")
     return Rush(begins_s=busy[0], ends_s=busy[-1] + STEP_S, peak=max(rates))
+
+
+def height(scenario: Scenario) -> Rush:
+    """The part of its rush up to where less is sent again than at its peak."""
+    whole = rush(scenario)
+    high = [t for t in _times(scenario) if offered(scenario, t) > HIGH * whole.peak]
+    return replace(whole, ends_s=high[-1] + STEP_S)
 
 
 def _times(scenario: Scenario) -> list[float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spillway.demo.course import Batch, Set, capacity, peak, windows
 from spillway.demo.hand import EDGE, Hand
@@ -19,11 +19,14 @@ from spillway.inject.profiles import Constant, Profile, Ramp
 from spillway.inject.report import Report, Second
 from spillway.inject.scenario import Scenario
 from spillway.model.topology import Pipeline
-from spillway.store import pipelines, session, settings
+from spillway.store import pipelines, rescale, session, settings
 from spillway.store.promises import accuracies
 from spillway.store.queries import rows
 from spillway.store.status import EdgeStatus, PipelineStatus, status
 from spillway.topology import check_files
+
+if TYPE_CHECKING:
+    from psycopg2.extensions import connection as Connection
 
 ROOT = Path(__file__).resolve().parents[3]
 START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 150.0, 60.0
@@ -94,8 +97,22 @@ class Line:
         self.pipeline: Pipeline = checked.pipelines[0]
         self.topics = Topics(bootstrap)
         self._bootstrap, self._say, self._actor = bootstrap, say, actor
+        source = checked.files[0].source
         with session("control") as connection:
-            say(str(pipelines.apply(connection, self.pipeline, checked.files[0].source, actor)))
+            if (rescaled := self._as_it_is(connection)) is not None:
+                pipelines.apply(connection, rescaled, source, actor)
+            say(str(pipelines.apply(connection, self.pipeline, source, actor)))
+
+    def _as_it_is(self, connection: Connection) -> Pipeline | None:
+        """The pipeline with the executors and nodes that plans have given its applications; None where they are as declared.
+
+        Applying a file changes these only where it says something else than before, so this is applied first to go back."""
+        has = {r["application"]: r for r in rows(connection, "rescale_applications", pipeline=self.pipeline.name)}
+        found = tuple(
+            replace(a, executors=has[a.name]["executors"], node=has[a.name]["node"]) if a.name in has else a
+            for a in self.pipeline.applications
+        )
+        return replace(self.pipeline, applications=found) if found != self.pipeline.applications else None
 
     # -- running
 
@@ -277,6 +294,19 @@ class Line:
             Set(edge=r["edge"], keep=r["keep"], decision=r["decision_id"], at_s=r["issued_at"].timestamp() - playing.began)
             for r in self.rows("demo_settings", since=since)
         ]
+
+    def named(self, since: datetime, playing: Playing) -> list[tuple[float, tuple[str, ...]]]:
+        """Whom each evaluation since then found to hold the pipeline back, in the time of what is played."""
+        return [
+            (r["interval_end"].timestamp() - playing.began, tuple(r["bottlenecks"]))
+            for r in self.rows("demo_findings", since=since)
+        ]
+
+    def plan(self, since: datetime) -> rescale.Plan | None:
+        """The first plan to rescale that was asked for since then."""
+        with session("read") as connection:
+            found = [p for p in rescale.plans(connection, self.pipeline.name) if p.requested_at >= since]
+        return found[-1] if found else None
 
     def status(self) -> PipelineStatus:
         with session("read") as connection:

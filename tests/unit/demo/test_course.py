@@ -51,6 +51,14 @@ def test_the_rush_is_found_in_the_scenario() -> None:
     assert 16 < found.begins_s < 17 and 85 < found.ends_s < 86.5 and found.peak == 600
 
 
+def test_the_height_of_a_rush_ends_where_less_is_sent_again() -> None:
+    scenario = load(ROOT / "scenarios" / "long_rush.yaml")
+    whole, high = course.rush(scenario), course.height(scenario)
+    assert (high.begins_s, high.peak) == (whole.begins_s, whole.peak)
+    assert 81.0 <= high.ends_s <= 84.0 < whole.ends_s == scenario.duration_s
+    assert course.offered(scenario, whole.ends_s - 1.0) * 1.5 == whole.peak
+
+
 def test_a_scenario_without_a_rush_is_refused() -> None:
     with pytest.raises(ValueError, match="no rush"):
         course.rush(course.scaled(parse("name: flat\nduration: 9s\ntopics: {t: {events: points, rate: 5}}"), 3.0))

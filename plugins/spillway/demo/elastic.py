@@ -1,0 +1,102 @@
+"""What became of a rush that stays: who was named, how it was rescaled, and whether that was enough. Pure.
+
+Times are seconds since the scenario began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from spillway.demo.control import LAG_LIMIT_S
+from spillway.demo.course import SAME, Lags, Rush, over
+
+CYCLES_WHOLE = 2
+"""So many cycles at least everything is to be kept while the load stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A plan that was carried out, or not."""
+
+    operator: str
+    words: str
+    state: str
+    asked_s: float
+    told_s: float | None
+    """When what runs was told to change; None: it never was."""
+    pause_s: float | None
+    steady_s: float | None
+    more: bool
+    """Whether it has more executors afterwards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic:
+    operator: str
+    """Who is to be named."""
+    named_s: float
+    """From the beginning of the rush to the first evaluation that named anybody; infinite: none did."""
+    named: tuple[str, ...]
+    """Whom it named."""
+    change: Change | None
+    lagging_s: float
+    """From the change to the end of the last lag of more than 2 s of traffic; infinite: no end."""
+    whole_s: float
+    """From the beginning of the rush until every query got everything, and went on to; infinite: not before it ended."""
+    held_s: float
+    """From then to its end."""
+    load: float
+    """What arrived meanwhile, as a multiple of what the operator carried before."""
+
+
+def elastic(
+    operator: str,
+    within: Rush,
+    found: Sequence[tuple[float, Sequence[str]]],
+    change: Change | None,
+    behind: Lags,
+    steps: Sequence[tuple[float, Mapping[str, float]]],
+    load: float,
+    cycle_s: float,
+) -> Elastic:
+    """`found`: whom each evaluation named. `steps`: what the keeps in force deliver. A window that ends in the rush is of it."""
+    first = next(((t, tuple(names)) for t, names in found if names and within.begins_s < t <= within.ends_s + cycle_s), None)
+    whole = whole_since(steps, within)
+    return Elastic(
+        operator=operator,
+        named_s=inf if first is None else first[0] - within.begins_s,
+        named=() if first is None else first[1],
+        change=change,
+        lagging_s=_lagging_s(behind, within, change, cycle_s),
+        whole_s=whole - within.begins_s,
+        held_s=max(0.0, within.ends_s - whole) if whole < inf else 0.0,
+        load=load,
+    )
+
+
+def whole_since(steps: Sequence[tuple[float, Mapping[str, float]]], within: Rush) -> float:
+    """When every query got everything for good, once anybody had got less; infinite: not within the rush.
+
+    >>> rush = Rush(begins_s=10.0, ends_s=90.0, peak=1.0)
+    >>> whole_since([(0.0, {"q": 1.0}), (20.0, {"q": 0.5}), (70.0, {"q": 1.0}), (80.0, {"q": 1.0}), (95.0, {"q": 0.9})], rush)
+    70.0
+    >>> whole_since([(0.0, {"q": 1.0})], rush), whole_since([(20.0, {"q": 0.5})], rush)
+    (inf, inf)
+    """
+    since, shed = inf, False
+    for t, step in steps:
+        if t > within.ends_s:
+            break
+        whole = all(a >= 1.0 - SAME for a in step.values())
+        shed = shed or not whole
+        since = min(since, t) if whole and shed else inf
+    return since
+
+
+def _lagging_s(behind: Lags, within: Rush, change: Change | None, cycle_s: float) -> float:
+    if change is None or change.told_s is None:
+        return inf
+    after = Rush(begins_s=change.told_s, ends_s=within.ends_s, peak=within.peak)
+    return max((e.to_s for e in over(behind, LAG_LIMIT_S, after, cycle_s)), default=change.told_s) - change.told_s
