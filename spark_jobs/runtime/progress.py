@@ -183,6 +183,13 @@ def lag(progress: dict[str, Any], topic: str) -> int | None:
     return sum(max(0, latest[p] - end.get(p, 0)) for p in latest) if latest else None
 
 
+def _put_out(progress: dict[str, Any], sink: dict[str, Any]) -> int | None:
+    """Rows that were written; None when nobody counted them. A batch without rows has no task that could count: it wrote none."""
+    if sink.get("rows") is not None:
+        return int(sink["rows"])
+    return None if int(progress["numInputRows"]) else 0
+
+
 def batch_rows(progress: dict[str, Any], context: BatchContext, metrics_dropped: int) -> BatchRows:
     """Rows for one batch. An edge whose rows all went has no observed keep: then the one in force is reported.
 
@@ -206,7 +213,7 @@ def batch_rows(progress: dict[str, Any], context: BatchContext, metrics_dropped:
         started,
         ended,
         int(progress["numInputRows"]),
-        None if sink.get("rows") is None else int(sink["rows"]),
+        _put_out(progress, sink),
         progress.get("processedRowsPerSecond"),
         batch_ms,
         duration.get("addBatch"),

@@ -110,3 +110,11 @@ def test_of_a_batch_that_was_never_reported_only_its_offsets_are_known() -> None
         ("a:op", 1, None, 4, None),
     ]
     assert {(r["batch_id"], r["checkpoint"], r["ended_at"]) for r in rows} == {(8, 3, at)} and found.count == 2
+
+
+def test_a_batch_without_rows_puts_out_none_and_one_that_nobody_counted_is_not_known() -> None:
+    """The first batch on an empty topic has no task, and so nobody who counts."""
+    uncounted = {**PROGRESS, "observedMetrics": {**PROGRESS["observedMetrics"], "__sink": {"rows": None}}}
+    empty = {**uncounted, "numInputRows": 0}
+    put_out = [dict(zip(BATCH, batch_rows(p, CONTEXT, 0).batch, strict=True))["output_rows"] for p in (uncounted, empty)]
+    assert put_out == [None, 0]
