@@ -10,10 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 from spillway.embedded import Stack
 
+from tests.support.embedded import cli, nothing_runs
 from tests.support.line import Line, driver_log, until
 
 YAML = """
@@ -69,6 +71,8 @@ def full(run_root: Path) -> Iterator[Stack]:
     try:
         stack.up()
         yield stack
+        stack.down()
+        assert nothing_runs(stack)
     finally:
         stack.clean()
 
@@ -168,3 +172,21 @@ def test_every_endpoint_is_behind_the_login(full: Stack) -> None:
     airflow = Airflow(full)
     assert airflow.anonymous("/api/v2/dags") == 401
     assert airflow.anonymous("/api/v2/connections") == 401
+
+
+@pytest.mark.integration
+def test_the_printed_login_is_let_in_and_nobody_else(full: Stack) -> None:
+    done = cli(full, "up", "--services", "airflow")
+    assert done.returncode == 0, done.stderr
+    user, password = full.airflow_login
+    assert f"user {user}  password {password}" in done.stdout
+
+    def token(word: str) -> int:
+        login = {"username": user, "password": word}
+        return requests.post(f"{full.env['SPILLWAY_AIRFLOW']}/auth/token", json=login, timeout=20).status_code
+
+    assert (token(password), token("admin")) == (201, 401)
+    for process in full.processes():
+        for c in process.net_connections(kind="inet"):
+            inside = c.laddr and c.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1", "::1")
+            assert c.status != psutil.CONN_LISTEN or inside, (process.cmdline(), c.laddr)

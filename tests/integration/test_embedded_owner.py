@@ -13,7 +13,9 @@ import pytest
 from spillway.embedded import Stack
 from spillway.embedded.config import REPO
 from spillway.embedded.owner import sweep_scratch
-from spillway.embedded.processes import Identity, marked
+from spillway.embedded.processes import Identity
+
+from tests.support.embedded import nothing_runs
 
 pytestmark = pytest.mark.integration
 
@@ -89,10 +91,6 @@ def owner() -> Iterator[Owner]:
 def up(stack: Stack) -> str:
     command = [sys.executable, "-m", "spillway.embedded", "--home", str(stack.layout.home), "up", "--services", "postgres"]
     return subprocess.run(command, capture_output=True, text=True, cwd=REPO, timeout=120, check=True).stdout
-
-
-def nothing_runs(stack: Stack) -> bool:
-    return not stack.alive() and not stack.processes() and not marked(stack.layout.home)
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

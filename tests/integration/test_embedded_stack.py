@@ -19,9 +19,13 @@ from pathlib import Path
 import psutil
 import psycopg2
 import pytest
+from spillway.act.launch import LaunchSpec
+from spillway.act.launch.conf import cluster_from, standalone
 from spillway.embedded import EmbeddedError, Stack
 from spillway.embedded.config import HOST, REPO
-from spillway.embedded.processes import Identity, marked
+from spillway.embedded.processes import Identity
+
+from tests.support.embedded import cli, nothing_runs
 
 pytestmark = pytest.mark.integration
 
@@ -40,15 +44,6 @@ def home(run_root: Path, unique: Callable[[str], str]) -> Iterator[Home]:
     yield make
     for stack in made:
         stack.clean()
-
-
-def cli(stack: Stack, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "spillway.embedded", "--home", str(stack.layout.home), *arguments]
-    return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, cwd=REPO, timeout=200)
-
-
-def nothing_runs(stack: Stack) -> bool:
-    return not stack.alive() and not stack.processes() and not marked(stack.layout.home)
 
 
 def query(dsn: str, statement: str) -> list[tuple[object, ...]]:
@@ -236,6 +231,13 @@ def test_a_killed_service_is_back_and_a_stopped_one_stays_away(home: Home) -> No
     assert stack.state()["services"]["postgres"]["restarts"] == 1
 
 
+def quick(stack: Stack) -> dict[str, str]:
+    """Settings with which a driver and its executors start from the prepared classes."""
+    cluster = cluster_from(stack.env, stack.env["SPILLWAY_SPARK_MASTER"])
+    spec = LaunchSpec(pipeline="none", application="endless", generation=1, store="none")
+    return {k: v for k, v in standalone(spec, cluster).items() if k.endswith(("extraJavaOptions", "extraClassPath"))}
+
+
 def test_nothing_of_a_spark_application_is_left(home: Home, tmp_path: Path) -> None:
     """A driver, its executor and its Python worker run; the supervisor and a worker are killed; `down` finds them all."""
     stack = home("spark")
@@ -256,6 +258,7 @@ def test_nothing_of_a_spark_application_is_left(home: Home, tmp_path: Path) -> N
         "spark.cores.max": "1",
         "spark.executor.resource.n2.amount": "1",
         "spark.ui.enabled": "false",
+        **quick(stack),
     }
     body = {
         "action": "CreateSubmissionRequest",
@@ -299,34 +302,3 @@ def test_nothing_of_a_spark_application_is_left(home: Home, tmp_path: Path) -> N
     ] == []
     assert nothing_runs(stack)
     assert str(program) not in " ".join(map(command_line, psutil.process_iter()))
-
-
-def test_airflow_lets_the_printed_login_in_and_nobody_else(home: Home) -> None:
-    stack = home("airflow")
-    done = cli(stack, "up", "--services", "airflow")
-    assert done.returncode == 0, done.stderr
-    user, password = stack.airflow_login
-    assert f"user {user}  password {password}" in done.stdout
-
-    def token(word: str) -> int:
-        request = urllib.request.Request(
-            f"{stack.env['SPILLWAY_AIRFLOW']}/auth/token",
-            json.dumps({"username": user, "password": word}).encode(),
-            {"Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as e:
-            return e.code
-
-    assert token(password) == 201
-    assert token("admin") == 401
-    for p in stack.processes():
-        for c in p.net_connections(kind="inet"):
-            assert c.status != psutil.CONN_LISTEN or c.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1", "::1"), (
-                p.cmdline(),
-                c.laddr,
-            )
-    assert cli(stack, "down").returncode == 0
-    assert nothing_runs(stack)
