@@ -171,3 +171,22 @@ def test_what_rehearses_does_not_count_as_used(begin: Begin) -> None:
     a_plan(cycle, 15.0 * RUSH - 30, launch=15.0 * RUSH - 20)
     after = {n.node: n.cpu for n in seen(cycle, RUSH).nodes}
     assert (before["n1"] - after["n1"], before["n2"] - after["n2"]) == (pytest.approx(5.0), 0.0)
+
+
+def test_nor_does_the_driver_that_rehearses_wherever_it_is(begin: Begin) -> None:
+    """It holds no lease, so it goes by its name; that of the driver that runs counts."""
+    cycle = begin()
+    before = {n.node: n.cpu for n in seen(cycle, RUSH).nodes}
+    for node, generation, cpu in (("n1", 2, 4.0), ("n2", 2, 3.0), ("n2", 1, 2.0)):
+        cycle.sql(
+            "insert into spillway.executor_cpu"
+            " (node, spark_app, executor, pipeline, application, at, cpu_pct, rss_bytes, window_s, written_at)"
+            " select node, %s, 'driver', 'rec', 'behind', at, %s, 1, window_s, written_at"
+            " from spillway.node_metric where node = %s",
+            f"spillway:rec:behind:{generation}", cpu, node,
+        )  # fmt: skip
+    plan = a_plan(cycle, 15.0 * RUSH - 30, launch=15.0 * RUSH - 20)
+    assert {n.node: n.cpu for n in seen(cycle, RUSH).nodes} == before, "it has no number yet"
+    cycle.sql("update spillway.rescale_plan set generation_to = 2 where id = %s", plan)
+    after = {n.node: n.cpu for n in seen(cycle, RUSH).nodes}
+    assert {node: before[node] - cpu for node, cpu in after.items()} == {"n1": pytest.approx(4.0), "n2": pytest.approx(3.0)}
