@@ -18,6 +18,7 @@ import sys
 from dataclasses import asdict, replace
 from datetime import datetime
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from _common import REPO, exit_code, fail, finish, say
@@ -168,10 +169,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--overload", type=float, default=2.0, help="its height as a multiple of what the query carries; two thirds of it stay"
     )
+    parser.add_argument("--pipeline", type=Path, default=REPO / "pipelines" / "taxi.yaml", help="another declaration of taxi")
+    parser.add_argument("--rates", type=float, default=1.0, help="what is sent before it is known how much that one carries")
     args = parser.parse_args(argv)
-    scenario = replace(load(REPO / "scenarios" / "long_rush.yaml"), pipelines=())
+    scenario = scaled(replace(load(REPO / "scenarios" / "long_rush.yaml"), pipelines=()), args.rates)
     try:
-        with on_airflow(REPO / "pipelines" / "taxi.yaml", **TUNABLES) as (stack, line, policy):
+        with on_airflow(args.pipeline, **TUNABLES) as (stack, line, policy):
             return run(stack, line, policy, scenario, args.overload)
     except LineFailed as error:
         return fail(str(error))
