@@ -52,7 +52,7 @@ def observe(conn: Connection, interval: Interval, run: Run) -> Step:
     waiting = [_wait(conn, window, run, p, words) for p, words in (changing | starting).items()]
     ready = {p: mode for p, mode in passed.items() if p not in starting}
     decisions.reopen(conn, run, interval, list(ready))
-    costs = _costs(conn, interval, run, list(ready))
+    costs = _costs(conn, window, run, list(ready))
     modes = {p: d.mode for p, d in window.declared.items()}
     before = decisions.remembered(conn, run, interval, modes)
     said = []
@@ -72,10 +72,11 @@ def _worlds(window: Window, modes: Mapping[str, str], run: Run) -> dict[str, lis
     return fresh | {f"stale/{p}": [p] for p in stale}
 
 
-def _costs(conn: Connection, interval: Interval, run: Run, pipelines: list[str]) -> dict[tuple[str, str], Cost | None]:
+def _costs(conn: Connection, window: Window, run: Run, pipelines: list[str]) -> dict[tuple[str, str], Cost | None]:
     if run.policy.cpu_model != AFFINE or not pipelines:
         return {}
-    found = read_samples(conn, interval, run.policy, pipelines)
+    instances = {(o.pipeline, o.operator): o.measured for o in window.operators}
+    found = read_samples(conn, window.interval, run.policy, pipelines, instances)
     return {operator: learn(samples, run.policy) for operator, samples in found.items()}
 
 
