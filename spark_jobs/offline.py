@@ -5,9 +5,9 @@
     offline.py repartition --pipeline P --operator O --checkpoint C --to LOCATION --buckets K
 
 `digest` counts and sums up the state before a change and after it, and writes a row per bucket to `bucket_handle`. `repair`
-finishes a repartition that was left half-done; the operator must be stopped. `repartition` copies the checkpoint to LOCATION and
-gives the copy K buckets; the operator may run. All of them read SPILLWAY_CHECKPOINTS, `digest` also SPILLWAY_DSN_JOB or
-SPILLWAY_DSN_CONTROL. The last line they print is JSON.
+finishes a repartition that was left half-done; the operator must be stopped. `repartition` copies the checkpoint to LOCATION,
+where nothing may be yet, and gives the copy K buckets; the operator may run. All of them read SPILLWAY_CHECKPOINTS, `digest`
+also SPILLWAY_DSN_JOB or SPILLWAY_DSN_CONTROL. The last line they print is JSON.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def _repair(spark: SparkSession, checkpoints: str, args: argparse.Namespace) -> 
 
 def _repartition(spark: SparkSession, checkpoints: str, args: argparse.Namespace) -> dict[str, Any]:
     source, target = _at(spark, checkpoints, args, args.checkpoint), Checkpoint(spark, args.to)
-    target.remove()
+    if target.exists():
+        raise RuntimeError(f"there is something at {args.to} already, and it is not overwritten: give another place")
     cloned = clone(source, target)
     return {"cloned": cloned, "buckets": args.buckets, "batch": repartition(spark, args.to, args.buckets)}
 

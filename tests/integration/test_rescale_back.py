@@ -232,6 +232,18 @@ def test_batches_that_stay_away_though_rows_arrive_take_a_change_back(a_line: Ca
     assert "first_batches_to_commit" in back.detail
 
 
+def test_state_that_nobody_counts_in_time_takes_nothing_back(a_line: Callable[..., Line]) -> None:
+    line = a_line(rescale_digest_timeout_s=1.0)
+    line.digest = lambda after=None: None  # type: ignore[method-assign,assignment]
+    line.ask(**WANTED["executors"])
+    line.carry(until="digest")
+    changed = line.application()
+    line.late()
+    failed = line.carry()
+    assert (failed.state, line.application()) == ("failed", changed) and changed != BEFORE[0]
+    assert "not within" in failed.detail
+
+
 SHORTER = (
     "update spillway.partition_metric set end_offset = end_offset {} 5 where pipeline = %s and checkpoint = 0"
     " and batch_id = (select max(batch_id) from spillway.partition_metric where pipeline = %s and checkpoint = 0)"

@@ -67,7 +67,8 @@ def test_a_job_whose_plan_has_ended_meanwhile_is_nobodys(line: Line) -> None:
 
 def asked(line: Line, **conf: Any) -> list[offline.Job]:
     with line.conn:
-        return offline.asked(line.conn, {"pipeline": line.name, "operator": "count", **conf}, line.policy)
+        named = {"pipeline": line.name, "operator": "count", **conf}
+        return offline.asked(line.conn, named, line.policy, "file:///checkpoints")
 
 
 def test_a_repair_is_for_what_is_stopped(line: Line) -> None:
@@ -86,6 +87,12 @@ def test_a_copy_needs_a_place_and_a_number(line: Line) -> None:
         asked(line, job="repartition")
     [job] = asked(line, job="repartition", to="file:/copy", buckets=16)
     assert job.arguments[-4:] == ["--to", "file:/copy", "--buckets", "16"]
+
+
+@pytest.mark.parametrize("place", ["file:/checkpoints/ads/count/0", "/checkpoints", "file:///copies/../checkpoints/x"])
+def test_a_copy_does_not_go_among_the_checkpoints(line: Line, place: str) -> None:
+    with pytest.raises(Refused, match="among the checkpoints of pipelines, which lie below file:///checkpoints: give another"):
+        asked(line, job="repartition", to=place, buckets=16)
 
 
 @pytest.mark.parametrize(

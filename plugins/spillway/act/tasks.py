@@ -113,7 +113,9 @@ def open_plans(run_type: str, conf: Mapping[str, Any] | None) -> list[str]:
     from spillway.store import rescale
 
     with control("rescale") as conn:
-        return [str(plan) for plan in rescale.open_plans(conn)] + [j.name for j in asked(conn, conf or {}, Policy.load())]
+        return [str(plan) for plan in rescale.open_plans(conn)] + [
+            j.name for j in asked(conn, conf or {}, Policy.load(), _checkpoints())
+        ]
 
 
 def carry_out_plans(minutes: float) -> list[str]:
@@ -131,7 +133,11 @@ def offline_jobs(conf: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
     policy = Policy.load()
     with control("rescale") as conn:
-        return [job.as_dict() for job in (*due(conn, policy), *asked(conn, conf or {}, policy))]
+        return [job.as_dict() for job in (*due(conn, policy), *asked(conn, conf or {}, policy, _checkpoints()))]
+
+
+def _checkpoints() -> str:
+    return {**os.environ, **environment()}.get("SPILLWAY_CHECKPOINTS", "")
 
 
 def offline_job(given: Mapping[str, Any]) -> str:

@@ -130,6 +130,7 @@ class Change:
     """A change that was begun before, as it is remembered."""
 
     at: datetime
+    """When it was asked for."""
     operator: str
     application: str
     kind: Kind
@@ -151,6 +152,12 @@ class Change:
     pause_s: float | None = None
     state_rows: int | None = None
     """Rows of state when it was made."""
+    ended_at: datetime | None = None
+
+    @property
+    def over(self) -> datetime:
+        """When it had ended: what is waited for after a change is waited for from then on."""
+        return self.ended_at or self.at
 
     @property
     def up(self) -> bool:

@@ -127,6 +127,7 @@ def _change(raw: Fields) -> Change:
         effective=raw.flag("effective"),
         pause_s=raw.number("pause_s"),
         state_rows=raw.count("state_rows"),
+        ended_at=raw.moment("ended_at"),
     )
     raw.end()
     return change
@@ -292,4 +293,5 @@ def change_dict(c: Change) -> dict[str, Any]:
         effective=c.effective,
         pause_s=c.pause_s,
         state_rows=c.state_rows,
+        ended_at=None if c.ended_at is None else c.ended_at.isoformat(),
     )

@@ -272,6 +272,7 @@ def _change(found: Mapping[str, Any]) -> Change:
         effective=observed.get("effective"),
         pause_s=observed.get("pause_s"),
         state_rows=expected.get("state_rows"),
+        ended_at=found["ended_at"],
     )
 
 

@@ -21,7 +21,8 @@ REPARTITION_SINCE = (4, 2)
 """The first version of Spark that can change the number of partitions of a checkpoint's state."""
 MEASURED = timedelta(seconds=120)
 """How far back rates are looked for, and nodes."""
-REMEMBERED = timedelta(days=1)
+REMEMBERED = timedelta(days=14)
+"""A week and more: what was made smaller is looked for as far back as that, and how an operator scales."""
 
 
 def world(conn: Connection, pipeline: str, *, now: datetime) -> RescaleWorld:

@@ -11,6 +11,7 @@ from spillway.act.rescale.offline import Job, application, hook
 from spillway.act.rescale.offsets import chain
 from spillway.act.rescale.steps import STEPS
 from spillway.decide.rescale import STEPS as DECLARED
+from spillway.store.errors import Refused
 from spillway.store.rescale_world import repartition_refused
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -116,7 +117,8 @@ def test_every_declared_step_is_there():
     assert {step.name for steps in DECLARED.values() for step in steps} == set(STEPS)
 
 
-def test_a_job_is_submitted_beside_the_task_with_the_store_in_its_environment_only():
+def test_a_job_is_submitted_beside_the_task_with_the_store_in_its_environment_only(monkeypatch):
+    monkeypatch.setenv("AIRFLOW_CONN_SPILLWAY_SPARK", "spark://spark%3A%2F%2F127.0.0.1:7077")
     job = Job(job="digest", pipeline="ads", operator="count", checkpoint=1, plan=7, checkpoint_to=2)
     made = hook(job, {"SPARK_LOCAL_IP": "127.0.0.1", "SPILLWAY_CHECKPOINTS": "file:/c"}, "postgresql://u:secret@h/d")
     assert made._application_args == [
@@ -126,6 +128,14 @@ def test_a_job_is_submitted_beside_the_task_with_the_store_in_its_environment_on
     assert made._conf["spark.port.maxRetries"] == "0"
     assert made._conf["spark.driver.host"] == "127.0.0.1"
     assert "secret" not in str(made._conf)
+
+
+@pytest.mark.parametrize("master", ["yarn", "mesos%3A%2F%2F127.0.0.1:5050"])
+def test_where_the_store_would_be_on_a_command_line_no_job_is_submitted(monkeypatch, master):
+    monkeypatch.setenv("AIRFLOW_CONN_SPILLWAY_SPARK", f"spark://{master}")
+    job = Job(job="digest", pipeline="ads", operator="count", checkpoint=1, plan=7)
+    with pytest.raises(Refused, match="to a standalone cluster only, and the connection spillway_spark leads to"):
+        hook(job, {"SPILLWAY_CHECKPOINTS": "file:/c"}, "postgresql://u:secret@h/d")
 
 
 def test_the_program_of_a_job_lies_beside_the_drivers():

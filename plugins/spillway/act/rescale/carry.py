@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from spillway.act.launch import Launcher
+from spillway.act.rescale.digest import DIGEST
 from spillway.act.rescale.facts import Facts, Finding, Scene, State, Store, read_facts
 from spillway.act.rescale.steps import STEPS
 from spillway.act.rescale.undo import undo
@@ -153,12 +154,13 @@ def _next(scene: Scene, finding: Finding) -> Went:
 
 
 def _too_long(scene: Scene, finding: Finding) -> Finding:
+    """State that nobody could count in time takes nothing back."""
     step = scene.step
     words = f"not within {scene.waited_s:.0f} s: {finding.words}"
     if declared_step(scene.kind, step.step).back is Back.FORWARD and step.attempts < FORWARD_TRIES:
         rescale.again(scene.conn, scene.plan, step, scene.now)
         return Finding.waits(words, **finding.evidence)
-    return Finding.failed(words, **finding.evidence)
+    return Finding.failed(words, stays=step.step == DIGEST, **finding.evidence)
 
 
 def _fail(scene: Scene, finding: Finding) -> Went:
@@ -206,7 +208,7 @@ def _stumble(conn: Connection, policy: Policy, number: int, error: Exception, no
         rescale.note(conn, plan, step, words, {"error": words})
         if plan.state == "running" and waited > declared_step(Kind(plan.kind), step.step).timeout_s(policy):
             rescale.end_step(conn, plan, step, "failed", store.now, words)
-            if step.ordinal == 0:
+            if step.ordinal == 0 or step.step == DIGEST:
                 _end(conn, plan, "failed", words)
             else:
                 rescale.roll_back(conn, plan, f"{step.step}: {words}")

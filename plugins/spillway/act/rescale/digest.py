@@ -10,6 +10,8 @@ from spillway.policy import Policy
 from spillway.store.queries import rows
 from spillway.store.rescale import Plan
 
+DIGEST = "digest"
+"""The step, and the job it waits for."""
 TRIES = 3
 """Jobs that may fail before the comparison is given up."""
 

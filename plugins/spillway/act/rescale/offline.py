@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from os.path import normpath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from spillway.act.launch import program
 from spillway.act.launch.conf import OWNED, QUICK_JVM, cluster_from
-from spillway.act.rescale.digest import TRIES, members
+from spillway.act.rescale.digest import DIGEST, TRIES, members
 from spillway.policy import Policy
 from spillway.store import rescale
 from spillway.store.errors import Refused
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 CONNECTION = "spillway_spark"
-DIGEST, REPAIR, REPARTITION = "digest", "repair", "repartition"
+REPAIR, REPARTITION = "repair", "repartition"
 CORES, EXECUTOR_MB, DRIVER_MB = 1, 640, 640
 """Small: what counts state must not starve what makes it."""
 
@@ -93,7 +95,7 @@ def _digest(plan: Plan, operator: str, checkpoint: int) -> Job:
     )
 
 
-def asked(conn: Connection, conf: Mapping[str, Any], policy: Policy) -> list[Job]:
+def asked(conn: Connection, conf: Mapping[str, Any], policy: Policy, checkpoints: str) -> list[Job]:
     """The job that the configuration of a run asks for: {"job": "repair", "pipeline": "ads", "operator": "count"}."""
     if not conf.get("job"):
         return []
@@ -112,8 +114,26 @@ def asked(conn: Connection, conf: Mapping[str, Any], policy: Policy) -> list[Job
         )
     if kind == REPARTITION and not (conf.get("to") and conf.get("buckets")):
         raise Refused(f"a copy of {operator} needs a place and a number: give `to` and `buckets`.")
+    if kind == REPARTITION and (lies := _within(str(conf["to"]), checkpoints)):
+        raise Refused(f"{conf['to']} is among the checkpoints of pipelines, which lie below {lies}: give another place.")
     job = Job(job=kind, pipeline=pipeline, operator=operator, checkpoint=states[operator]["checkpoint"])
     return [replace(job, to=str(conf["to"]), buckets=int(conf["buckets"])) if kind == REPARTITION else job]
+
+
+def _within(place: str, checkpoints: str) -> str | None:
+    """Where checkpoints lie, if a place is there.
+
+    >>> _within("file:/c/../c/ads/count/0", "file:///c/"), _within("/c/ads", "file:/c"), _within("file:/copies/ads", "file:/c")
+    ('file:///c/', 'file:/c', None)
+    """
+
+    def plain(location: str) -> tuple[str, ...]:
+        found = urlsplit(location)
+        scheme = "" if found.scheme == "file" else f"{found.scheme}{found.netloc}"
+        return scheme, *PurePosixPath(normpath(f"/{found.path.lstrip('/')}")).parts
+
+    below = plain(checkpoints)
+    return checkpoints if checkpoints and plain(place)[: len(below)] == below else None
 
 
 def begin(conn: Connection, job: Job) -> None:
@@ -141,7 +161,8 @@ def _step(conn: Connection, job: Job) -> tuple[Plan, Step] | None:
 
 def hook(job: Job, environment: Mapping[str, str], dsn: str) -> Any:
     """The provider's hook for a job. The driver runs beside the task that submits it, in client mode: a standalone cluster takes
-    Python in no other way. It is given the address of the store by its environment, never by its command line."""
+    Python in no other way. It is given the address of the store by its environment, never by its command line, where the provider
+    would put it for other clusters: those are refused."""
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
     cluster = cluster_from(environment, master="")
@@ -155,7 +176,7 @@ def hook(job: Job, environment: Mapping[str, str], dsn: str) -> Any:
     }
     if cluster.local_ip:
         conf |= {"spark.driver.host": cluster.local_ip, "spark.driver.bindAddress": cluster.local_ip}
-    return SparkSubmitHook(
+    made = SparkSubmitHook(
         conf=conf,
         conn_id=environment.get("SPILLWAY_SPARK_CONNECTION", CONNECTION),
         name=job.name,
@@ -167,6 +188,12 @@ def hook(job: Job, environment: Mapping[str, str], dsn: str) -> Any:
         env_vars={"SPILLWAY_DSN_CONTROL": dsn, "SPILLWAY_CHECKPOINTS": environment.get("SPILLWAY_CHECKPOINTS", "")},
         verbose=False,
     )
+    if not (master := str(made._connection["master"])).startswith(("spark://", "local")):
+        raise Refused(
+            f"jobs on state are submitted to a standalone cluster only, and the connection {made._conn_id} leads to {master}, "
+            "where the address of the store would be on a command line: set rescale_digest to never, or give another connection."
+        )
+    return made
 
 
 def application(environment: Mapping[str, str]) -> str:

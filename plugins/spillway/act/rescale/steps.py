@@ -224,12 +224,13 @@ def _reported(scene: Scene) -> bool:
 
 
 def _quiet(scene: Scene, since: datetime) -> bool:
-    """The operator runs, and its topics have not grown for a while: there is no batch to wait for."""
+    """The operator runs, and its topics have not grown for a while: there is no batch to wait for. Where nobody measured them
+    nothing is known of that."""
     if scene.age_s(since) < QUIET_S or not scene.lives or scene.facts.phase != RUNNING:
         return False
     topics = [e.topic for e in scene.spec().inputs(scene.plan.operator)]
     found = row(scene.conn, "rescale_arrived", topics=topics, since=since) or {}
-    return not found.get("rows")
+    return found.get("rows") == 0
 
 
 def done(scene: Scene) -> Finding:

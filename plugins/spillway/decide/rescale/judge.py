@@ -26,7 +26,7 @@ def judge(change: Change, observed: Sample | None, policy: Policy, *, now: datet
     >>> judge(up, None, Policy(), now=later).value, judge(up, Sample(parallelism=2, capacity=100.0), Policy(), now=later).value
     ('too_early', 'too_early')
     """
-    early = (now - change.at).total_seconds() < policy.rescale_judge_after_s
+    early = (now - change.over).total_seconds() < policy.rescale_judge_after_s
     if early or observed is None or observed.parallelism != change.executors_to or change.expected_rate is None:
         return Effect.TOO_EARLY
     expected, before = change.expected_rate, change.rate_before

@@ -165,11 +165,11 @@ def cool_down(current: int, target: int, world: RescaleWorld, policy: Policy) ->
     >>> cool_down(2, 4, world(history=(up,)), Policy())
     Passed(value=2, reason=<Reason.COOL_DOWN: 'cool_down'>, words='a was changed 60 s ago, and for 180 s nothing is scaled up')
     """
-    last = max(world.history, key=lambda c: c.at, default=None)
+    last = max(world.history, key=lambda c: c.over, default=None)
     if target == current or last is None:
         return Passed(target)
     wait, way = (policy.rescale_cooldown_up_s, "up") if target > current else (policy.rescale_cooldown_down_s, "down")
-    ago = (world.now - last.at).total_seconds()
+    ago = (world.now - last.over).total_seconds()
     if ago >= wait:
         return Passed(target)
     return Passed(
@@ -216,7 +216,7 @@ def ineffective(application: str, current: int, target: int, world: RescaleWorld
     way = "up" if target > current else "down"
     same = [c for c in world.history if c.application == application and (c.up if way == "up" else c.down)]
     last = _newest(c for c in same if c.outcome is Outcome.DONE and c.effective is not None)
-    if last is not None and not last.effective and _within(last.at, policy.rescale_block_s, world.now):
+    if last is not None and not last.effective and _within(last.over, policy.rescale_block_s, world.now):
         what = f"the last scaling {way}, from {last.executors_from} to {executors(last.executors_to)},"
         return Passed(
             current, Reason.INEFFECTIVE_BEFORE, f"{what} {'brought nothing' if way == 'up' else 'cost more than it should'}"
@@ -225,8 +225,8 @@ def ineffective(application: str, current: int, target: int, world: RescaleWorld
         words = f"it had to grow again after it was scaled down to {executors(soon.executors_to)} within the last week"
         return Passed(current, Reason.INEFFECTIVE_BEFORE, words)
     undone = _newest(c for c in same if c.outcome is not Outcome.DONE and (c.executors_from, c.executors_to) == (current, target))
-    if undone is not None and _within(undone.at, policy.rescale_retry_s, world.now):
-        words = f"the same change was {undone.outcome.replace('_', ' ')} {(world.now - undone.at).total_seconds():.0f} s ago"
+    if undone is not None and _within(undone.over, policy.rescale_retry_s, world.now):
+        words = f"the same change was {undone.outcome.replace('_', ' ')} {(world.now - undone.over).total_seconds():.0f} s ago"
         return Passed(current, Reason.ROLLED_BACK_BEFORE, words)
     return Passed(target)
 

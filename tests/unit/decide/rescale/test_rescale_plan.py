@@ -253,12 +253,22 @@ def test_passes_that_limit(seen: RescaleWorld, policy: dict[str, Any], stage: St
         (world(history=tuple(change(20.0 - n) for n in range(4))), {}, Reason.QUOTA),
         (world(operator(**IDLE), window_s=DAY_S, history=tuple(change(20.0 - n) for n in range(2))), {}, Reason.QUOTA_KEPT),
         (world(history=(change(0.01),)), {}, Reason.COOL_DOWN),
+        (world(history=(change(2.0, ended_at=NOW - timedelta(seconds=20)),)), {}, Reason.COOL_DOWN),  # it took two hours
         (world(operator(**IDLE), window_s=DAY_S, history=(change(0.5),)), {}, Reason.COOL_DOWN),
         (world(), {"rescale_frozen": "sun 09:00-11:00"}, Reason.FROZEN_PERIOD),
         (world(frozen=(Frozen(start=NOW, end=NOW + timedelta(hours=1), why="release"),)), {}, Reason.FROZEN_PERIOD),
         (world(history=(change(effective=False),)), {}, Reason.INEFFECTIVE_BEFORE),
         (
             world(history=(change(0.2, executors_from=2, executors_to=6, outcome=Outcome.ROLLED_BACK),)),
+            {},
+            Reason.ROLLED_BACK_BEFORE,
+        ),
+        (
+            world(
+                history=(
+                    change(2.0, executors_from=2, executors_to=6, outcome=Outcome.FAILED, ended_at=NOW - timedelta(seconds=600)),
+                )
+            ),
             {},
             Reason.ROLLED_BACK_BEFORE,
         ),
