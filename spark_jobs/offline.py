@@ -1,6 +1,6 @@
 """Jobs on the state of an operator beside its driver, one per submission:
 
-    offline.py digest      --pipeline P --operator O --plan ID --checkpoint C [--checkpoint-to D] [--batch N]
+    offline.py digest      --pipeline P --operator O --plan ID --checkpoint C [--checkpoint-to D] [--batch N] [--buckets K]
     offline.py repair      --pipeline P --operator O --checkpoint C
     offline.py repartition --pipeline P --operator O --checkpoint C --to LOCATION --buckets K
 
@@ -50,6 +50,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
             job.add_argument("--plan", required=True, type=int)
             job.add_argument("--checkpoint-to", type=int, help="the checkpoint after the change, where it is another one")
             job.add_argument("--batch", type=int, help="the last batch before the change; the newest committed one by default")
+            job.add_argument("--buckets", type=int, help="to how many the state was repartitioned in place, if it was")
         if name == "repartition":
             job.add_argument("--to", required=True, help="where the copy goes")
             job.add_argument("--buckets", required=True, type=int)
@@ -87,11 +88,12 @@ def _at(spark: SparkSession, checkpoints: str, args: argparse.Namespace, number:
     return Checkpoint(spark, location(checkpoints, args.pipeline, args.operator, number))
 
 
-def seam(before: Checkpoint, after: Checkpoint, batch: int | None) -> tuple[int, int]:
+def seam(before: Checkpoint, after: Checkpoint, batch: int | None, buckets: int | None = None) -> tuple[int, int]:
     """The last batch before a change, and the batch after it that holds the same state.
 
     Within one checkpoint that is the same batch, or the next one where that is a repartition; where a shadow took over, the last
-    batch that it only repeated.
+    batch that it only repeated. `buckets`: to how many the state was repartitioned in place. Whoever was killed on the way may
+    have told of another batch than the one before that, so it is looked for.
     """
     last = before.last_commit() if batch is None else batch
     if after.location != before.location:
@@ -102,14 +104,21 @@ def seam(before: Checkpoint, after: Checkpoint, batch: int | None) -> tuple[int,
             )
         return last, repeated
     begun = before.entry(last + 1)
-    moved = begun is not None and begun.buckets != before.buckets(last) and last + 1 <= before.last_commit()
-    return last, last + 1 if moved else last
+    if begun is not None and begun.buckets != before.buckets(last) and last + 1 <= before.last_commit():
+        return last, last + 1
+    if buckets is None:
+        return last, last
+    committed = [n for n in before.committed() if before.buckets(n) == buckets]
+    found = [n for n in committed if (was := before.buckets(n - 1)) is not None and was != buckets]
+    if not found:
+        raise RuntimeError(f"the log of {before.location} does not show when it was given {buckets} buckets: nothing to compare")
+    return found[-1] - 1, found[-1]
 
 
 def _digest(spark: SparkSession, checkpoints: str, args: argparse.Namespace) -> dict[str, Any]:
     before = _at(spark, checkpoints, args, args.checkpoint)
     after = _at(spark, checkpoints, args, args.checkpoint if args.checkpoint_to is None else args.checkpoint_to)
-    batches = seam(before, after, args.batch)
+    batches = seam(before, after, args.batch, args.buckets)
     found: dict[str, list[Handle]] = {}
     for moment, checkpoint, batch in zip(("before", "after"), (before, after), batches, strict=True):
         found[moment] = digested(spark, checkpoint.location, batch)

@@ -76,13 +76,13 @@ def _set_field(of: Any, name: str, value: Any) -> None:
 
 
 class Follower:
-    def __init__(self, actor: OperatorQuery, original: Checkpoint, topics: Topics) -> None:
-        """`actor`: a query that only rehearses, on a copy of `original`."""
+    def __init__(self, actor: OperatorQuery, original: Checkpoint, topics: Topics, copied: int | None = None) -> None:
+        """`actor`: a query that only rehearses, on a copy of `original` as it was at batch `copied`."""
         if not actor.spark.version.startswith(SUPPORTED):
             raise FollowFailed(
                 f"a query can be made to follow another one on Spark {SUPPORTED[0]}x, this is {actor.spark.version}"
             )
-        self.actor, self._original, self._topics = actor, original, topics
+        self.actor, self._original, self._topics, self._copied = actor, original, topics, copied
         self._singly = False
         self._admission: Admission | None = None
         self._read: Offsets = {}
@@ -105,9 +105,16 @@ class Follower:
         self._admission = Admission(query, actor.spark, {e.name: e.topic for e in actor.edges})
         self._read = actor.checkpoint.offsets(actor.checkpoint.last_commit()) or {}
         known = [b for b, end in self._ends(-1) if end == self._read]
+        if not known and self._fresh and not self._singly:  # the original has gone on for longer than its log goes back
+            known = [self._copied or 0]
         if not known:
             raise FollowFailed(f"{actor.location} stands where {self._original.location} never stood")
         self._done = known[-1]
+
+    @property
+    def _fresh(self) -> bool:
+        """Whether it still stands where the copy was made."""
+        return self._copied is not None and self.actor.checkpoint.offsets(self._copied) == self._read
 
     def _await(self, what: Callable[[], bool], but: str) -> None:
         while not what():
@@ -176,10 +183,14 @@ class Follower:
             _set_field(source, "isTriggerAvailableNow", False)
 
     def _read_up_to(self, end: Offsets) -> None:
-        """First the end, then the limit: in between the query still admits nothing."""
+        """First the ends, then the limits: in between the query admits nothing. Of several sources one would else be read further
+        than the other in the same batch, which matters where there is a watermark."""
         query: Any = self.actor.query
         sources = query._jsq.streamingQuery().uniqueSources().keysIterator()
         assert self._admission is not None
+        if len(self.actor.edges) > 1:
+            self._admission.set({e.name: 0 for e in self.actor.edges})
+            time.sleep(2 * _TRIGGER_S)  # a trigger that has begun with the limits from before has ended
         while sources.hasNext():
             source = sources.next()
             topic = next((t for t in end if f"[{t}]" in source.toString()), None)

@@ -59,7 +59,8 @@ def follower_of(query: OperatorQuery, topics: Topics, running: int) -> Follower:
     """The muted query on the shadow of `query`, not started yet; `running` is the number of the checkpoint it follows."""
     actor = OperatorQuery(query.spark, query.site, query.operator, query.state, silent(query.outlets), scratch=query.location)
     actor.utilities = query.utilities
-    return Follower(actor, _original(query, running), topics)
+    made = origin(query.checkpoint)
+    return Follower(actor, _original(query, running), topics, None if made is None else made.batch)
 
 
 def _original(query: OperatorQuery, number: int) -> Checkpoint:

@@ -232,6 +232,22 @@ def test_batches_that_stay_away_though_rows_arrive_take_a_change_back(a_line: Ca
     assert "first_batches_to_commit" in back.detail
 
 
+@pytest.mark.parametrize(("kind", "ends"), [("shadow", "rolled_back"), ("handover", "done")])
+def test_a_shadow_does_not_take_over_where_rows_were_shed_while_it_followed(line: Line, kind: str, ends: str) -> None:
+    """It repeats batches by the keeps of now; one that goes on from the same checkpoint repeats nothing."""
+    line.ask(**WANTED[kind])
+    line.carry(until="cutover")
+    line.job(
+        "insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept, keep,"
+        " keep_source) values (%s, 'count', 'shed', 0, 999, clock_timestamp(), 10, 5, 0.5, 'setting')", line.name,
+    )  # fmt: skip
+    ended = line.carry()
+    assert ended.state == ends
+    if kind == "shadow":
+        assert "shed kept 0.5 of its rows meanwhile, which a shadow cannot repeat" in ended.detail
+        assert (line.application(), line.state()[:2]) == BEFORE
+
+
 def test_state_that_nobody_counts_in_time_takes_nothing_back(a_line: Callable[..., Line]) -> None:
     line = a_line(rescale_digest_timeout_s=1.0)
     line.digest = lambda after=None: None  # type: ignore[method-assign,assignment]

@@ -54,6 +54,10 @@ def test_where_state_before_and_after_a_change_is_compared(counted: Counted, tmp
     counted.run()
     assert seam(counted.checkpoint, counted.checkpoint, 5) == (5, 6), "batch 6 is the repartition"
     assert seam(counted.checkpoint, counted.checkpoint, 7) == (7, 7)
+    for told in (4, 5, 6, 7, None):
+        assert seam(counted.checkpoint, counted.checkpoint, told, 8) == (5, 6), "whatever batch was told of"
+    with pytest.raises(RuntimeError, match="does not show when it was given 16 buckets"):
+        seam(counted.checkpoint, counted.checkpoint, 7, 16)
     other = Checkpoint(counted.spark, f"file:{tmp_path}/other")
     with pytest.raises(RuntimeError, match="has not taken over"):
         seam(counted.checkpoint, other, None)

@@ -83,6 +83,7 @@ def due(conn: Connection, policy: Policy) -> list[Job]:
 def _digest(plan: Plan, operator: str, checkpoint: int) -> Job:
     """The last batch before the change matters where the state was rewritten in place; else the newest one is as good."""
     own = operator == plan.operator
+    in_place = own and plan.buckets_from != plan.buckets_to and plan.checkpoint_from == plan.checkpoint_to
     stop = next((s.evidence.get("stopped_batch") for s in plan.steps if s.step == "stopped"), None)
     return Job(
         job=DIGEST,
@@ -92,6 +93,7 @@ def _digest(plan: Plan, operator: str, checkpoint: int) -> Job:
         checkpoint=plan.checkpoint_from if own else checkpoint,
         checkpoint_to=plan.checkpoint_to if own and plan.checkpoint_to != plan.checkpoint_from else None,
         batch=stop if own and plan.buckets_from != plan.buckets_to else None,
+        buckets=plan.buckets_to if in_place else None,
     )
 
 

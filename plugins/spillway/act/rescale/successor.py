@@ -13,7 +13,7 @@ from spillway.act.launch import LauncherUnreachable, LaunchRefused, LaunchSpec
 from spillway.act.rescale.facts import RUNNING, Finding, Scene, overtaken
 from spillway.act.streams import launch_spec
 from spillway.model.rescale import Kind
-from spillway.store.queries import execute
+from spillway.store.queries import execute, row
 
 BUILT = ("ready",)
 REPARTITIONED = ("catching_up", "ready")
@@ -132,6 +132,8 @@ def cutover(scene: Scene) -> Finding:
     plan, facts = scene.plan, scene.facts
     if words := overtaken(scene) or _ended(scene):
         return Finding.failed(words)
+    if words := _shed(scene):
+        return Finding.failed(words)
     if scene.age_s(facts.successor_at) > SIGNS * scene.policy.heartbeat_s:
         return Finding.waits(f"generation {plan.generation_to} of {scene.name} gives no sign of life")
     if not execute(scene.conn, "successor_take_over", plan=plan.id, now=scene.now):
@@ -145,6 +147,21 @@ def cutover(scene: Scene) -> Finding:
         f"generation {plan.generation_to} of {scene.name} takes over at the next committed batch",
         batch_id=facts.batch_id, offsets=facts.offsets,
     )  # fmt: skip
+
+
+def _shed(scene: Scene) -> str | None:
+    """Why a shadow may not take over: it repeats batches by the keeps of now, which were others when they ran, so that its state
+    is not what it should be as soon as anything was shed since it was launched."""
+    plan = scene.plan
+    launched = next((s.began_at for s in plan.steps if s.step == "launch"), None)
+    if scene.kind is not Kind.SHADOW or launched is None:
+        return None
+    who = {"pipeline": plan.pipeline, "operator": plan.operator, "checkpoint": plan.checkpoint_from}
+    found = row(scene.conn, "rescale_shed", **who, since=launched)
+    if not found:
+        return None
+    kept = f"{found['edge']} kept {found['keep']:.3g} of its rows meanwhile"
+    return f"{kept}, which a shadow cannot repeat: ask again when all is kept"
 
 
 def taken_over(scene: Scene) -> Finding:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from spillway.model.rescale import Change, Kind, Outcome
 from spillway.policy import Policy
 
 MILLION = 1_000_000.0
+DAY = timedelta(days=1)
 ROWS_UNKNOWN = 1_000_000
 """State of an unknown size counts as large."""
 
@@ -25,6 +27,8 @@ class Wanted:
     """None: there is state, and nobody knows how much."""
     second_fits: bool = True
     """Whether there may be room for a second application beside the running one."""
+    failed: frozenset[Kind] = frozenset()
+    """Kinds that did not work with this application the last time, as a hand-over for which its executors found no room."""
 
     @property
     def rows(self) -> int:
@@ -57,6 +61,8 @@ def choose_kind(wanted: Wanted, history: Iterable[Change], policy: Policy) -> tu
     (<Kind.RESTART: 'restart'>, 'the pause is the shortest: 1.5 s')
     >>> choose_kind(Wanted(executors=True, state_rows=5_000_000), [], policy)[0].value
     'handover'
+    >>> choose_kind(Wanted(executors=True, state_rows=5_000_000, failed=frozenset({Kind.HANDOVER})), [], policy)[0].value
+    'executors'
     >>> choose_kind(Wanted(buckets=True, state_rows=5_000_000), [], policy)
     (<Kind.SHADOW: 'shadow'>, '5,000,000 rows of state are repartitioned beside the running query')
     """
@@ -69,11 +75,28 @@ def choose_kind(wanted: Wanted, history: Iterable[Change], policy: Policy) -> tu
         return Kind.SHADOW, f"{size} repartitioned beside the running query"
     past = list(history)
     best, shortest = Kind.RESTART, pause_s(Kind.RESTART, wanted, past, policy)
-    for kind in (Kind.EXECUTORS, *((Kind.HANDOVER,) if wanted.second_fits else ())):
+    able = [
+        k for k in (Kind.EXECUTORS, Kind.HANDOVER) if k not in wanted.failed and (wanted.second_fits or k is not Kind.HANDOVER)
+    ]
+    for kind in able:
         pause = pause_s(kind, wanted, past, policy)
         if pause < shortest - policy.rescale_kind_margin_s:
             best, shortest = kind, pause
     return best, f"the pause is the shortest: {shortest:.1f} s"
+
+
+def failed_lately(application: str, history: Iterable[Change], now: datetime) -> frozenset[Kind]:
+    """Kinds whose last attempt of the day with an application was given up.
+
+    >>> from spillway.decide.rescale.examples import NOW
+    >>> def tried(kind: Kind, outcome: Outcome) -> Change:
+    ...     return Change(at=NOW, operator="a", application="a", kind=kind, executors_from=1, executors_to=2, outcome=outcome)
+    >>> given_up, made = tried(Kind.HANDOVER, Outcome.ROLLED_BACK), tried(Kind.HANDOVER, Outcome.DONE)
+    >>> [sorted(failed_lately("a", found, NOW)) for found in ([given_up], [given_up, made])]
+    [[<Kind.HANDOVER: 'handover'>], []]
+    """
+    last = {c.kind: c.outcome for c in history if c.application == application and now - c.over < DAY}
+    return frozenset(kind for kind, outcome in last.items() if outcome is not Outcome.DONE)
 
 
 def pause_s(kind: Kind, wanted: Wanted, history: Iterable[Change], policy: Policy) -> float:

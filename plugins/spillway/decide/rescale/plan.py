@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spillway.decide.rescale import passes
 from spillway.decide.rescale.demand import Demand, demand
-from spillway.decide.rescale.kind import Wanted, choose_kind, pause_s
+from spillway.decide.rescale.kind import Wanted, choose_kind, failed_lately, pause_s
 from spillway.decide.rescale.steps import STEPS
 from spillway.decide.rescale.target import Sized, capacity, curve, executors, size_down, size_up, takes
 from spillway.model.rescale import ANYWHERE, Kind, OperatorLoad, RescaleWorld
@@ -254,6 +254,7 @@ def wants(lead: OperatorLoad, world: RescaleWorld, *, to: int, buckets: int | No
         node=node is not None and where(node) != lead.node,
         state_rows=None if None in rows else sum(r for r in rows if r is not None),
         second_fits=free is None or free >= to,
+        failed=failed_lately(lead.application, world.history, world.now),
     )
 
 
