@@ -31,7 +31,7 @@ def test_a_digest_is_due_when_a_plan_has_come_to_it(line: Line, kind: str, check
     [job] = due(line)
     assert (job.job, job.plan, job.operator, job.checkpoint, job.checkpoint_to) == ("digest", plan.id, "count", 0, checkpoint_to)
     stop = next((s.evidence["stopped_batch"] for s in at.steps if s.step == "stopped"), None)
-    assert (job.batch, job.buckets) == ((stop, 16) if batch else (None, None))
+    assert (job.batch, job.buckets) == ((stop, plan.buckets_to) if batch else (None, None))
     line.digest()
     assert due(line) == []
     assert line.carry().state == "done"
