@@ -98,8 +98,8 @@ def standalone(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
 
     `spark.cores.max` is fixed for the life of an application, so it has to leave room for the largest size; but the standalone
     master ignores `spark.executor.instances` and fills the room at once. Dynamic allocation whose time-outs never pass makes it
-    begin with exactly the asked number and stay there. The room is for later changes by `requestTotalExecutors`; nothing makes
-    them yet.
+    begin with exactly the asked number and stay there. The room is for plans to rescale, which ask for more by
+    `requestTotalExecutors`.
     """
     size = str(spec.executors)
     properties = {
