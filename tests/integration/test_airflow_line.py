@@ -118,7 +118,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
         until(lambda: generation(line) > before, 90, "a new generation is launched")
         launched = line.sql("select launched_at from spillway.application where pipeline = 'airline'")[0][0]
         begun = [r for r in airflow.runs("spillway_streams") if r["start_date"] and killed <= moment(r["start_date"]) <= launched]
-        assert 1 <= len(begun) <= 2, f"back within two runs, but it took {len(begun)}"
+        assert len(begun) <= 2, f"back within two runs, but it took {len(begun)}"  # none: the run of that moment saw it
         until(line.running, 120, "the new generation runs")
 
         feed.stopping.set()
