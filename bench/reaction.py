@@ -26,6 +26,7 @@ from _common import REPO, all_published, exit_code, fail, finish, say, statuses
 from _line import Airflow, Cpu, Strangers, on_airflow
 from spillway.act.live import last_window
 from spillway.demo.course import Batch, Set, offered, rush
+from spillway.demo.flood import saturate
 from spillway.demo.line import Line, LineFailed
 from spillway.inject.profiles import Constant, Piecewise
 from spillway.inject.scenario import Scenario, load
@@ -161,9 +162,8 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
     airflow, cycle_s = Airflow(stack), policy.qod_cycle_s
     airflow.pause(DAG, True)
     line.start("apply")
-    line.warm_up(scenario)
     off = Cpu(stack, "airflow", "postgres")
-    capacity = line.saturate(scenario, HEAVY)
+    capacity = saturate(line, scenario, HEAVY)
     off_pct = off.pct()
     say(f"with {DAG} paused, Airflow and Postgres take {off_pct:.0f} % of a core")
     airflow.pause(DAG, False)

@@ -34,6 +34,7 @@ from spillway.demo import course
 from spillway.demo.control import CYCLES_LAGGING, CYCLES_TO_RECOVER, LAG_LIMIT_S, controlled
 from spillway.demo.course import Batch, Rush, Set
 from spillway.demo.figure import samples
+from spillway.demo.flood import saturate
 from spillway.demo.line import Line, LineFailed, Playing
 from spillway.inject.report import Report
 from spillway.inject.scenario import Scenario, load
@@ -259,8 +260,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, within: Rush, args: argparse.Namespace) -> int:
     line.start("off")
-    line.warm_up(scenario)
-    capacity = line.saturate(scenario, HEAVY)
+    capacity = saturate(line, scenario, HEAVY)
     scenario = course.scaled(scenario, args.overload * capacity / within.peak)
     strangers = Strangers(stack)
     runs: dict[str, Played] = {}

@@ -25,9 +25,9 @@ class Hand:
         self.decision = self._set(KEEP, 600.0, "a flood, by hand")
         self.say(f"keep {KEEP:g} on {EDGE}, by hand (decision {self.decision}): from the next batch on")
 
-    def enough(self, waiting: int) -> bool:
-        """Whether the keep will have met enough rows once those that wait are read."""
-        return self.kept().rows_read + waiting >= ENOUGH_ROWS
+    def left(self) -> int:
+        """How many rows are still to meet the keep."""
+        return max(0, ENOUGH_ROWS - self.kept().rows_read)
 
     def release(self) -> None:
         self._set(1.0, None, "the flood is over")

@@ -1,4 +1,4 @@
-"""The line under a scenario: a pipeline started, warmed up, fed, drained and looked at. For the demo and for benches."""
+"""The line under a scenario: a pipeline started, fed, drained and looked at. For the demo and for benches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spillway.demo.course import Batch, Set, capacity, peak, windows
-from spillway.demo.hand import EDGE, Hand
+from spillway.demo.course import Batch, Set, windows
 from spillway.demo.lineage import edges_before
 from spillway.demo.topics import Ends, Topics, await_letters
 from spillway.inject.player import PlayOptions, play
-from spillway.inject.profiles import Constant, Profile, Ramp
 from spillway.inject.report import Report, Second
 from spillway.inject.scenario import Scenario
 from spillway.model.topology import Pipeline
@@ -29,11 +27,7 @@ if TYPE_CHECKING:
     from psycopg2.extensions import connection as Connection
 
 ROOT = Path(__file__).resolve().parents[3]
-START_LIMIT_S, STOP_LIMIT_S, WARM_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 150.0, 60.0
-WARM_RATE, WARM_BATCHES, WARM_GARBAGE = 40.0, 1, 0.02
-"""Garbage as well: what collects the dead letters also starts cold."""
-FLOOD, FLOOD_RAMP_S, FLOOD_LIMIT_S, FLOOD_BATCHES = (1.5, 3.0), 60.0, 120.0, 2
-"""A flood rises from the first to the second multiple of a scenario's peak, until so many batches were filled by it."""
+START_LIMIT_S, STOP_LIMIT_S, DRAIN_LIMIT_S, LETTERS_LIMIT_S = 150.0, 60.0, 150.0, 60.0
 SHOW_EVERY_S = 5.0
 
 
@@ -96,7 +90,8 @@ class Line:
             raise LineFailed("; ".join(str(p) for p in checked.problems))
         self.pipeline: Pipeline = checked.pipelines[0]
         self.topics = Topics(bootstrap)
-        self._bootstrap, self._say, self._actor = bootstrap, say, actor
+        self.say = say
+        self._bootstrap, self._actor = bootstrap, actor
         source = checked.files[0].source
         with session("control") as connection:
             if (rescaled := self._as_it_is(connection)) is not None:
@@ -153,7 +148,7 @@ class Line:
             now = self.status()
             text = ", ".join(f"{a.application}: {a.state}" for a in now.applications)
             if text != said:
-                self._say(text)
+                self.say(text)
                 said = text
             if now.settled:
                 return
@@ -178,66 +173,6 @@ class Line:
         playing.thread.start()
         return playing
 
-    def warm_up(self, scenario: Scenario) -> None:
-        """A trickle of events until every operator has run a few batches: the first ones start JVMs and Python processes."""
-        trickle = replace(
-            scenario,
-            name="warm-up",
-            duration_s=WARM_LIMIT_S,
-            pipelines=(),
-            topics=tuple(replace(t, rate=Constant(WARM_RATE), garbage=WARM_GARBAGE) for t in scenario.topics),
-        )
-        self._say(
-            f"Warming up: {WARM_RATE:g} events a second into each topic, until every operator has run {WARM_BATCHES} batch …"
-        )
-        since = self.now()
-        playing = self.play(trickle)
-        try:
-            while playing.thread.is_alive():
-                playing.thread.join(1.0)
-                ran = {r["operator"]: r["batches"] for r in self.rows("demo_batches", since=since)}
-                if all(ran.get(o.name, 0) >= WARM_BATCHES for o in self.pipeline.operators):
-                    self._say(f"every operator has run {WARM_BATCHES} batch")
-                    return
-        finally:
-            playing.end()
-        raise LineFailed(f"After {WARM_LIMIT_S:.0f} s not every operator had run {WARM_BATCHES} batch: see `spillway events`.")
-
-    def saturate(self, scenario: Scenario, operator: str, hand: Hand | None = None) -> float:
-        """Rows per second the operator manages at keep 1: more than it can carry for a while, and then what is left of it, with a
-        keep by hand if there is one."""
-        flood = replace(
-            scenario,
-            name="flood",
-            duration_s=2 * FLOOD_LIMIT_S,
-            pipelines=(),
-            topics=tuple(replace(t, rate=_flood(peak(t, scenario.duration_s)), garbage=0.0) for t in scenario.topics),
-        )
-        since, deadline = self.now(), time.monotonic() + FLOOD_LIMIT_S
-        playing = self.play(flood)
-        found: float | None = None
-        try:
-            while found is None and playing.thread.is_alive() and time.monotonic() < deadline:
-                playing.thread.join(1.0)
-                own = [b for b in self.course(since, playing) if b.consumer == operator]
-                found = capacity(own, self.pipeline.batch_target_s, least=FLOOD_BATCHES)
-            if found is None:
-                raise LineFailed(
-                    f"{FLOOD_LIMIT_S:.0f} s were too short to tell how much {operator} can carry: see `spillway events`."
-                )
-            self._say(f"{operator} carries {found:,.0f} events a second")
-            if hand is not None:
-                hand.take()
-                while playing.thread.is_alive() and not hand.enough(self.lags()[EDGE]):
-                    playing.thread.join(1.0)
-        finally:
-            playing.end()
-        if not self.drain():
-            raise LineFailed(f"{DRAIN_LIMIT_S:.0f} s after a flood of {operator} its rows still waited: see `spillway events`.")
-        if hand is not None:
-            hand.release()
-        return found
-
     def drain(self, limit_s: float = DRAIN_LIMIT_S) -> bool:
         """Until everything written is read, or the time for it is over."""
         deadline, shown = time.monotonic() + limit_s, time.monotonic()
@@ -246,7 +181,7 @@ class Line:
                 break
             if time.monotonic() - shown >= SHOW_EVERY_S:
                 shown = time.monotonic()
-                self._say(self.look())
+                self.say(self.look())
             time.sleep(1.0)
         return not left
 
@@ -346,7 +281,3 @@ def _keep(edge: EdgeStatus) -> str:
     if edge.keep is None:
         return "–"
     return f"{edge.keep:.2f}" if abs(edge.keep - edge.keep_set) < 1e-9 else f"{edge.keep:.2f}→{edge.keep_set:.2f}"
-
-
-def _flood(highest: float) -> Profile:
-    return Ramp(start=FLOOD[0] * highest, end=FLOOD[1] * highest, over_s=FLOOD_RAMP_S)

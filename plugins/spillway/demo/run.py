@@ -19,6 +19,7 @@ from rich.table import Table
 
 from spillway.demo.control import controlled
 from spillway.demo.course import rush, scaled
+from spillway.demo.flood import saturate
 from spillway.demo.hand import Hand
 from spillway.demo.line import SHOW_EVERY_S, Line, LineFailed, Playing
 from spillway.demo.lineage import compare, edges_before, good_events
@@ -132,9 +133,8 @@ def _course(stack: Stack, console: Console) -> bool:
     say("Airflow's DAG spillway_streams starts what is declared …")
     before = line.topics.ends(_all_topics(line))
     asked = line.start("off")
-    line.warm_up(scenario)
     hand = Hand(say, PIPELINE)
-    capacity = line.saturate(scenario, HEAVY, hand)
+    capacity = saturate(line, scenario, HEAVY, hand)
     line.await_letters(asked, before)
     scenario = scaled(scenario, OVERLOAD * capacity / rush(scenario).peak)
     begun = Begun(asked=asked, since=line.now(), start=line.topics.ends(_all_topics(line)), capacity=capacity)
