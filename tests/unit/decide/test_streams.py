@@ -106,6 +106,13 @@ def test_what_was_stopped_on_purpose_is_started_without_a_word_of_silence(status
     assert said(only(app(), world(DriverStatus.RUNNING, beat(1, state="stopped")))) == (Kind.WAIT, Reason.STOPPING)
 
 
+def test_whoever_said_good_bye_has_nothing_to_write_to_a_store_that_comes_back():
+    away = replace(world(DriverStatus.UNKNOWN, beat(46, state="stopped")), store_up_since=ago(5))
+    assert said(only(app(), away)) == (Kind.START, Reason.WAS_STOPPED)
+    soon = replace(world(DriverStatus.UNKNOWN, beat(44, state="stopped")), store_up_since=ago(5))
+    assert said(only(app(), soon)) == (Kind.WAIT, Reason.STOPPING)
+
+
 def test_a_silent_driver_whose_process_runs_is_killed_and_replaced_once_it_is_gone():
     action = only(app(), world(hb=beat(46)))
     assert said(action) == (Kind.KILL_THEN_START, Reason.HEARTBEAT_STALE)
