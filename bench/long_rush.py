@@ -27,6 +27,7 @@ from spillway.demo.control import CYCLES_LAGGING, controlled
 from spillway.demo.course import Rush, cycles, height, in_force, lags, offered, rush, scaled
 from spillway.demo.elastic import CYCLES_WHOLE, Change, Elastic, elastic, whole_since
 from spillway.demo.flood import saturate
+from spillway.demo.hand import Hand
 from spillway.demo.line import SHOW_EVERY_S, Line, LineFailed, Playing
 from spillway.inject.scenario import Scenario, load
 from spillway.policy import Policy
@@ -140,7 +141,7 @@ def result(found: Elastic) -> dict[str, Any]:
 
 def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, overload: float) -> int:
     line.start("off")
-    capacity = saturate(line, scenario, HEAVY)
+    capacity = saturate(line, scenario, HEAVY, Hand(say, line.pipeline.name))
     scenario = scaled(scenario, overload * capacity / rush(scenario).peak)
     since, strangers, cycle_s = line.now(), Strangers(stack), policy.qod_cycle_s
     playing = watch(line, scenario, cycle_s)

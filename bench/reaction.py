@@ -27,6 +27,7 @@ from _line import Airflow, Cpu, Strangers, on_airflow
 from spillway.act.live import last_window
 from spillway.demo.course import Batch, Set, offered, rush
 from spillway.demo.flood import saturate
+from spillway.demo.hand import Hand
 from spillway.demo.line import Line, LineFailed
 from spillway.inject.profiles import Constant, Piecewise
 from spillway.inject.scenario import Scenario, load
@@ -163,7 +164,7 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
     airflow.pause(DAG, True)
     line.start("apply")
     off = Cpu(stack, "airflow", "postgres")
-    capacity = saturate(line, scenario, HEAVY)
+    capacity = saturate(line, scenario, HEAVY, Hand(say, line.pipeline.name))
     off_pct = off.pct()
     say(f"with {DAG} paused, Airflow and Postgres take {off_pct:.0f} % of a core")
     airflow.pause(DAG, False)

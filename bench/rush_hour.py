@@ -1,7 +1,7 @@
 """The taxi pipeline through a rush at twice what its heavy query can carry, with the controller and without it, in one run.
 
-All embedded services and Airflow run, as in `make demo`. First the heavy query is saturated for a moment, and the scenario is
-scaled to twice what it carried. Then it is played with the DAG spillway_qod deciding every cycle (mode `advise` for the first
+All embedded services and Airflow run, as in `make demo`. First a flood measures what the heavy query carries once it is warm, and
+the scenario is scaled to twice of that. Then it is played with the DAG spillway_qod deciding every cycle (mode `advise` for the first
 cycle, which still sees what was before, `apply` from then on), and once more in mode `off`, to the end of the rush: that one
 leaves a backlog behind, so it comes second.
 
@@ -35,6 +35,7 @@ from spillway.demo.control import CYCLES_LAGGING, CYCLES_TO_RECOVER, LAG_LIMIT_S
 from spillway.demo.course import Batch, Rush, Set
 from spillway.demo.figure import samples
 from spillway.demo.flood import saturate
+from spillway.demo.hand import Hand
 from spillway.demo.line import Line, LineFailed, Playing
 from spillway.inject.report import Report
 from spillway.inject.scenario import Scenario, load
@@ -260,7 +261,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, within: Rush, args: argparse.Namespace) -> int:
     line.start("off")
-    capacity = saturate(line, scenario, HEAVY)
+    capacity = saturate(line, scenario, HEAVY, Hand(say, line.pipeline.name))
     scenario = course.scaled(scenario, args.overload * capacity / within.peak)
     strangers = Strangers(stack)
     runs: dict[str, Played] = {}

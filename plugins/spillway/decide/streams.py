@@ -362,7 +362,7 @@ def _status(row: DesiredApplication, actual: Actual) -> DriverStatus:
 
 
 def _silence_s(beat: Heartbeat | None, row: DesiredApplication, actual: Actual, now: datetime) -> float:
-    """Seconds without a sign of life, counted only while the store was there to be written to; by whoever said good-bye, always."""
+    """Seconds without a sign of life, counted only while the store was there to be written to; after a good-bye, always."""
     last = beat.at if beat else row.launched_at or now
     if actual.store_up_since and actual.store_up_since > last and not (beat and beat.over):
         last = actual.store_up_since

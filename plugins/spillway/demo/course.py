@@ -352,7 +352,8 @@ def filled(batches: Iterable[Batch], target_s: float) -> list[Batch]:
 
 def capacity(batches: Iterable[Batch], target_s: float, *, least: int = 2, steady: bool = True) -> float | None:
     """Rows per second an operator manages when it is never idle and its batches are as large as they should be; None when fewer
-    than `least` batches were so, or (`steady`) while it still becomes quicker. Larger ones than that would do a little more.
+    than `least` batches were so, or (`steady`) while it still becomes quicker. By so many of the last ones; larger ones than they
+    should be would do a little more.
 
     >>> busy = [Batch(edge="a:b", consumer="b", began_s=4.0 * n, ended_s=4.0 * n + 4.0, read=3000, kept=3000, keep=1.0,
     ...               decision=None, lag=500) for n in range(4)]
@@ -366,7 +367,8 @@ def capacity(batches: Iterable[Batch], target_s: float, *, least: int = 2, stead
     paces = [b.kept / (b.ended_s - b.began_s) for b in full]
     if len(full) < max(least, 2) or (steady and paces[-1] > STEADY * max(paces[:-1])):
         return None
-    return sum(b.kept for b in full[-2:]) / sum(b.ended_s - b.began_s for b in full[-2:])
+    last = full[-max(least, 2) :]
+    return sum(b.kept for b in last) / sum(b.ended_s - b.began_s for b in last)
 
 
 def windows(began: float, ended: float, cycle_s: float) -> list[float]:

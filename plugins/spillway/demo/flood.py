@@ -1,5 +1,5 @@
-"""What an operator carries, measured by a flood: it is left behind, and then as much goes on arriving as in a rush, so that
-everybody beside it is as busy as then, and its own batches tell."""
+"""What an operator carries, measured by a flood: it becomes warm by one, and then falls behind another that is as high as a rush,
+so that everybody beside it is as busy as then, and its own batches tell."""
 
 from __future__ import annotations
 
@@ -19,30 +19,28 @@ from spillway.inject.scenario import Scenario
 
 T = TypeVar("T")
 
-RISES, RAMP_S, LIMIT_S, EVERY_S = (1.5, 3.0), 60.0, 120.0, 1.0
+RISES, RAMP_S, LIMIT_S, EVERY_S = (1.0, 2.0), 60.0, 120.0, 1.0
 """It rises from the first to the second multiple of a scenario's peak."""
-RESERVE = 1.5
-"""So many batches are left waiting when it ends; of the size that a scenario's peak fills, or larger ones if there were any."""
 MORE = 1.25
 """What goes on arriving is the scenario's peak, or so many times what the operator did at its best: it stays behind."""
-STEADY_BATCHES = 4
+STEADY_BATCHES = 3
 """Batches filled by it before what they tell is believed. What is new carries half of what it will: it is not compiled yet."""
 
 
-def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand | None = None) -> float:
+def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
     """Rows per second an operator manages at keep 1 while everybody else carries the peak of a scenario.
 
-    The flood comes to operators that have run nothing yet: their first batches start JVMs and Python processes. With a hand, the
-    keep set by it meets what waits of it, while the operator becomes warm."""
+    The flood comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep set by
+    hand meets what waits of it, while the operator becomes warm."""
     inputs, since, target_s = {e.name for e in line.pipeline.inputs(operator)}, line.now(), line.pipeline.batch_target_s
     line.say(f"a flood, until {operator} is behind …")
     with _flood(line, scenario, *RISES) as playing:
-        _until(lambda: _enough(line, scenario, _batches(line, since, playing, operator), operator, hand), line, operator, playing)
-    _until(lambda: _batches(line, since, playing, operator), line, operator)
-    if hand is not None:
+        _until(lambda: _batches(line, since, playing, operator), line, operator, playing)
         hand.take()
-        _until(lambda: hand.left() == 0, line, operator)
-        hand.release()
+        _until(lambda: hand.kept().rows_read, line, operator, playing)
+        _until(lambda: _waiting(line, operator) >= hand.left(), line, operator, playing)
+    _until(lambda: hand.left() == 0, line, operator)
+    hand.release()
     _until(lambda: not any(rows for edge, rows in line.lags().items() if edge not in inputs), line, operator)
     best = max(b.kept / (b.ended_s - b.began_s) for b in _batches(line, since, playing, operator))
     since, rush = line.now(), max(1.0, MORE * best / _peak(scenario))
@@ -83,11 +81,10 @@ def _peak(scenario: Scenario) -> float:
     return sum(peak(load, scenario.duration_s) for load in scenario.topics)
 
 
-def _enough(line: Line, scenario: Scenario, batches: list[Batch], operator: str, hand: Hand | None) -> bool:
-    """Whether it is so far behind that all its batches will be full."""
-    lags, usual = line.lags(), line.pipeline.batch_target_s * _peak(scenario)
-    waiting = sum(lags[e.name] for e in edges_before(line.pipeline, operator))
-    return waiting >= RESERVE * max([usual, *(b.kept for b in batches)]) + (hand.left() if hand else 0)
+def _waiting(line: Line, operator: str) -> int:
+    """Rows on the way to it."""
+    lags = line.lags()
+    return sum(lags[e.name] for e in edges_before(line.pipeline, operator))
 
 
 def _until(true: Callable[[], T | None], line: Line, operator: str, playing: Playing | None = None) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from spillway.demo import flood
 from spillway.demo.course import Batch
-from spillway.demo.flood import MORE, RESERVE, saturate
+from spillway.demo.flood import MORE, saturate
 from spillway.demo.hand import ENOUGH_ROWS, KEEP
 from spillway.demo.line import Line, LineFailed, Playing
+from spillway.demo.verdict import HandKeep
 from spillway.inject.scenario import Scenario, load
 from spillway.topology import check_files
 
@@ -27,25 +29,34 @@ class Flooded(Line):
     def __init__(self, paces: list[float], *, drains: bool = True) -> None:
         self.pipeline, self.say, self.drains, self.paces = TAXI, lambda _: None, drains, paces
         self.told: list[Batch] = []
-        self.keep, self.rate, self.waiting, self.busy = 1.0, 0.0, 0, 3
+        self.keep, self.waiting, self.busy = 1.0, 0, 3
+        self.profile: Callable[[], float] = lambda: 0.0
         self.rates: list[float] = []
         self.left: list[int] = []
+        self.deeds: list[str] = []
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(4.0 * len(self.told), UTC)
 
     def play(self, scenario: Scenario, options: Any = None) -> Playing:
         assert scenario.name == "flood"
-        line = self
-        line.rate = sum(t.rate.rate(0.0) for t in scenario.topics)
-        line.rates.append(line.rate)
+        line, began = self, len(self.told)
+        line.profile = lambda: sum(t.rate.rate(4.0 * (len(line.told) - began)) for t in scenario.topics)
+        line.rates.append(line.profile())
 
         class Flood(Playing):
             def end(self) -> None:
-                line.rate = 0.0
+                line.profile = lambda: 0.0
                 line.left.append(line.waiting)
 
         return Flood(scenario=scenario, began=0.0)
+
+    @property
+    def rate(self) -> float:
+        return self.profile()
+
+    def look(self) -> str:
+        return ""
 
     def step(self) -> None:
         pace = self.paces[min(len(self.told), len(self.paces) - 1)]
@@ -77,62 +88,81 @@ class Hand:
     """Sets the keep of that line."""
 
     def __init__(self, line: Flooded) -> None:
-        self.line, self.deeds = line, list[str]()
+        self.line = line
 
     def take(self) -> None:
         self.line.keep = KEEP
-        self.deeds.append("take")
+        self.line.deeds.append("take")
+
+    def kept(self) -> HandKeep:
+        self.line.step()
+        met = [b for b in self.line.told if b.keep == KEEP]
+        read, kept = sum(b.read for b in met), sum(b.kept for b in met)
+        return HandKeep(edge="union:heavy", keep=KEEP, rows_read=read, rows_kept=kept, batches_until=1)
 
     def left(self) -> int:
-        if not self.line.rate:
-            self.line.step()
-        return max(0, ENOUGH_ROWS - sum(b.read for b in self.line.told if b.keep == KEEP))
+        return max(0, ENOUGH_ROWS - self.kept().rows_read)
 
     def release(self) -> None:
         assert self.left() == 0 and not self.line.rate
         self.line.keep = 1.0
-        self.deeds.append("release")
+        self.line.deeds.append("release")
+
+
+def flooded(line: Flooded) -> float:
+    hand: Any = Hand(line)
+    return saturate(line, SCENARIO, "heavy", hand)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flood, "EVERY_S", 0.0)
+    monkeypatch.setattr(flood, "LIMIT_S", 3.0)
 
 
 def test_what_becomes_quicker_is_not_believed_yet() -> None:
     line = Flooded([100.0 * 1.15**n for n in range(12)] + [500.0])
-    assert saturate(line, SCENARIO, "heavy") == pytest.approx(500.0, rel=0.05)
+    assert flooded(line) == pytest.approx(500.0, rel=0.05)
 
 
 def test_what_it_does_while_the_flood_is_worked_off_by_the_others_does_not_count() -> None:
     line = Flooded([300.0] * 12 + [200.0])
     line.busy = 10
-    assert saturate(line, SCENARIO, "heavy") == pytest.approx(200.0)
+    assert flooded(line) == pytest.approx(200.0)
 
 
-def test_it_is_behind_and_measured_beside_the_peak_of_the_scenario() -> None:
+def test_it_is_measured_beside_the_peak_of_the_scenario() -> None:
     line = Flooded([450.0])
-    saturate(line, SCENARIO, "heavy")
-    assert line.left[0] >= RESERVE * 4 * PEAK and line.rates == [1.5 * PEAK, PEAK]
+    assert flooded(line) == pytest.approx(450.0) and line.rates == [PEAK, PEAK]
+
+
+def test_the_flood_ends_when_the_hand_will_have_met_enough() -> None:
+    line = Flooded([100.0])
+    flooded(line)
+    met = sum(b.read for b in line.told if b.keep == KEEP)
+    assert 0 < line.left[0] <= met and ENOUGH_ROWS <= met < 1.2 * ENOUGH_ROWS
 
 
 def test_one_that_carries_more_than_the_peak_is_given_more() -> None:
     line = Flooded([800.0])
-    assert saturate(line, SCENARIO, "heavy") == pytest.approx(800.0)
-    assert line.rates == [1.5 * PEAK, pytest.approx(MORE * 800.0)]
+    assert flooded(line) == pytest.approx(800.0)
+    assert line.rates == [PEAK, pytest.approx(MORE * 800.0)]
 
 
 def test_a_hand_sheds_while_it_becomes_warm_and_is_gone_when_it_is_measured() -> None:
     line = Flooded([100, 120, 150, 200, 210, 220, 230, 240])
-    hand: Any = Hand(line)
-    assert saturate(line, SCENARIO, "heavy", hand) == pytest.approx(240.0)
-    assert hand.deeds == ["take", "release"]
+    assert flooded(line) == pytest.approx(240.0)
+    assert line.deeds == ["take", "release"]
 
 
-def test_an_operator_that_is_never_behind_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flood, "LIMIT_S", 0.2)
-    with pytest.raises(LineFailed, match="too short to tell how much heavy can carry"):
-        saturate(Flooded([20_000.0]), SCENARIO, "heavy")
+def test_an_operator_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Flooded):
+        def course(self, since: datetime, playing: Playing) -> list[Batch]:
+            return []
+
+    monkeypatch.setattr(flood, "LIMIT_S", 0.1)
+    with pytest.raises(LineFailed, match="0 s of flood were too short to tell how much heavy can carry"):
+        flooded(Silent([450.0]))
 
 
 def test_an_injector_that_fails_is_told() -> None:
@@ -143,9 +173,9 @@ def test_an_injector_that_fails_is_told() -> None:
             return playing
 
     with pytest.raises(LineFailed, match="The injector stopped: no broker"):
-        saturate(Broken([450.0]), SCENARIO, "heavy")
+        flooded(Broken([450.0]))
 
 
 def test_a_flood_that_does_not_drain_is_not_taken_into_the_rush() -> None:
     with pytest.raises(LineFailed, match="150 s after a flood of heavy its rows still waited"):
-        saturate(Flooded([450.0], drains=False), SCENARIO, "heavy")
+        flooded(Flooded([450.0], drains=False))
