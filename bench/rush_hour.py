@@ -2,8 +2,8 @@
 
 All embedded services and Airflow run, as in `make demo`. First a flood measures what the heavy query carries once it is warm, and
 the scenario is scaled to twice of that. Then it is played with the DAG spillway_qod deciding every cycle (mode `advise` for the
-first cycle, which still sees what was before, `apply` from then on), and once more in mode `off`, to the end of the rush: that one
-leaves a backlog behind, so it comes second.
+first cycle, which still sees what was before, `apply` from then on), and once more in mode `off`, to the end of the rush: it
+leaves a backlog behind, so that comes second.
 
     make bench NAME=rush_hour
     make bench NAME=rush_hour ARGS="--overload 2.5 --set cpu_model=affine"
