@@ -14,55 +14,61 @@ from spillway.demo.course import Batch, capacity, peak
 from spillway.demo.hand import Hand
 from spillway.demo.line import DRAIN_LIMIT_S, SHOW_EVERY_S, Line, LineFailed, Playing
 from spillway.demo.lineage import edges_before
-from spillway.inject.profiles import Ramp
+from spillway.inject.profiles import Constant
 from spillway.inject.scenario import Scenario
 
 T = TypeVar("T")
 
-RISES, RAMP_S, LIMIT_S, EVERY_S = (1.0, 2.0), 60.0, 120.0, 1.0
-"""It rises from the first to the second multiple of a scenario's peak."""
-MORE = 1.25
-"""What goes on arriving is the scenario's peak, or so many times what the operator did at its best: it stays behind."""
+FLOOD, LIMIT_S, EVERY_S = 2.0, 120.0, 1.0
+"""The first one, as a multiple of a scenario's peak."""
+SPARE = 1.2
+"""How many times the rows that a hand wants to meet it brings: some are read before the keep is in force."""
+MORE = 1.5
+"""The second one, as a multiple of what the operator did at its best until then."""
 STEADY_BATCHES = 3
 """Batches filled by it before what they tell is believed. What is new carries half of what it will: it is not compiled yet."""
 
 
 def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
-    """Rows per second an operator manages at keep 1 while everybody else carries the peak of a scenario.
+    """Rows per second an operator manages at keep 1 while everybody else carries more than that.
 
-    The flood comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep set by
-    hand meets what waits of it, while the operator becomes warm."""
-    inputs, since, target_s = {e.name for e in line.pipeline.inputs(operator)}, line.now(), line.pipeline.batch_target_s
-    line.say(f"a flood, until {operator} is behind …")
-    with _flood(line, scenario, *RISES) as playing:
-        _until(lambda: _batches(line, since, playing, operator), line, operator, playing)
-        hand.take()
-        _until(lambda: hand.kept().rows_read, line, operator, playing)
-        _until(lambda: _waiting(line, operator) >= hand.left(), line, operator, playing)
-    _until(lambda: hand.left() == 0, line, operator)
-    hand.release()
-    _until(lambda: not any(rows for edge, rows in line.lags().items() if edge not in inputs), line, operator)
+    The first flood comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep set
+    by hand drains it, while the operator becomes warm."""
+    since, target_s = line.now(), line.pipeline.batch_target_s
+    line.say(f"a flood, which makes {operator} warm …")
+    with _flood(line, scenario, FLOOD * _peak(scenario)) as playing:
+        _until(lambda: _waiting(line, operator) >= SPARE * hand.left(), line, operator, playing)
+    _until(lambda: _batches(line, since, playing, operator), line, operator)
+    hand.take()
+    _drain(line, operator)
+    while hand.left():
+        with _flood(line, scenario, FLOOD * _peak(scenario)) as playing:
+            _until(lambda: _waiting(line, operator) >= SPARE * hand.left(), line, operator, playing)
+        _drain(line, operator)
     best = max(b.kept / (b.ended_s - b.began_s) for b in _batches(line, since, playing, operator))
-    since, rush = line.now(), max(1.0, MORE * best / _peak(scenario))
-    line.say(f"{rush * _peak(scenario):,.0f} events a second, until it is known how many {operator} carries …")
-    with _flood(line, scenario, rush, rush) as playing:
+    hand.release()
+    since = line.now()
+    line.say(f"{MORE * best:,.0f} events a second, until it is known how many of them {operator} carries …")
+    with _flood(line, scenario, MORE * best) as playing:
         found = _until(
             lambda: capacity(_whole(line, since, playing, operator), target_s, least=STEADY_BATCHES), line, operator, playing
         )
     line.say(f"{operator} carries {found:,.0f} events a second")
-    if not line.drain():
-        raise LineFailed(f"{DRAIN_LIMIT_S:.0f} s after a flood of {operator} its rows still waited: see `spillway events`.")
+    _drain(line, operator)
     return found
 
 
+def _drain(line: Line, operator: str) -> None:
+    if not line.drain():
+        raise LineFailed(f"{DRAIN_LIMIT_S:.0f} s after a flood of {operator} its rows still waited: see `spillway events`.")
+
+
 @contextmanager
-def _flood(line: Line, scenario: Scenario, start: float, end: float) -> Iterator[Playing]:
-    """From the first to the second multiple of a scenario's peak."""
-    topics = []
-    for load in scenario.topics:
-        highest = peak(load, scenario.duration_s)
-        topics.append(replace(load, rate=Ramp(start=start * highest, end=end * highest, over_s=RAMP_S)))
-    playing = line.play(replace(scenario, name="flood", duration_s=2 * LIMIT_S, pipelines=(), topics=tuple(topics)))
+def _flood(line: Line, scenario: Scenario, rate: float) -> Iterator[Playing]:
+    """So many events a second, in the proportions of a scenario's peak."""
+    share = rate / _peak(scenario)
+    topics = tuple(replace(load, rate=Constant(share * peak(load, scenario.duration_s))) for load in scenario.topics)
+    playing = line.play(replace(scenario, name="flood", duration_s=2 * LIMIT_S, pipelines=(), topics=topics))
     try:
         yield playing
     finally:
