@@ -25,12 +25,12 @@ SPARE = 1.2
 """How many times the rows that a hand wants to meet it brings: some are read before the keep is in force."""
 MORE = 1.5
 """The second one, as a multiple of what the operator did at its best until then."""
-STEADY_BATCHES = 3
+SOON, SURELY = 3, 10
 """Batches filled by it before what they tell is believed. What is new carries half of what it will: it is not compiled yet."""
 
 
-def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
-    """Rows per second an operator manages at keep 1 while everybody else carries more than that.
+def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand, batches: int = SURELY) -> float:
+    """Rows per second an operator manages at keep 1 while everybody else carries more than that, by so many of its batches.
 
     The first flood comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep set
     by hand drains it, while the operator becomes warm."""
@@ -50,9 +50,7 @@ def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float
     since = line.now()
     line.say(f"{MORE * best:,.0f} events a second, until it is known how many of them {operator} carries …")
     with _flood(line, scenario, MORE * best) as playing:
-        found = _until(
-            lambda: capacity(_whole(line, since, playing, operator), target_s, least=STEADY_BATCHES), line, operator, playing
-        )
+        found = _until(lambda: capacity(_whole(line, since, playing, operator), target_s, least=batches), line, operator, playing)
     line.say(f"{operator} carries {found:,.0f} events a second")
     _drain(line, operator)
     return found

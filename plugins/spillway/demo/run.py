@@ -19,7 +19,7 @@ from rich.table import Table
 
 from spillway.demo.control import controlled
 from spillway.demo.course import rush, scaled
-from spillway.demo.flood import saturate
+from spillway.demo.flood import SOON, saturate
 from spillway.demo.hand import Hand
 from spillway.demo.line import SHOW_EVERY_S, Line, LineFailed, Playing
 from spillway.demo.lineage import compare, edges_before, good_events
@@ -134,7 +134,7 @@ def _course(stack: Stack, console: Console) -> bool:
     before = line.topics.ends(_all_topics(line))
     asked = line.start("off")
     hand = Hand(say, PIPELINE)
-    capacity = saturate(line, scenario, HEAVY, hand)
+    capacity = saturate(line, scenario, HEAVY, hand, SOON)
     line.await_letters(asked, before)
     scenario = scaled(scenario, OVERLOAD * capacity / rush(scenario).peak)
     begun = Begun(asked=asked, since=line.now(), start=line.topics.ends(_all_topics(line)), capacity=capacity)
