@@ -10,7 +10,7 @@ from spillway.store import session, settings
 from spillway.store.queries import rows
 
 EDGE, KEEP = "union:heavy", 0.2
-ENOUGH_ROWS = 25_000
+ENOUGH_ROWS = 20_000
 """So many rows are to meet the keep at least. Of fewer, what a fair shedder keeps is now and then off by a hundredth (more than
 three standard deviations here)."""
 
