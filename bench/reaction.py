@@ -39,6 +39,8 @@ STEPS = (1.4, 2.0, 2.7)
 CALM, CALM_CYCLES, STEP_CYCLES, ROUNDS = 0.4, 6, 2.2, 2
 FLOOR = 0.05
 GOAL_CYCLES, GOAL_CPU_PCT = 2.0, 20.0
+TUNABLES = {"rescale_persist_evaluations": 1000}
+"""An overload that stays is answered by more executors after some minutes, and while they come no keep is lowered."""
 
 
 def with_lower_floors(topology: str) -> str:
@@ -153,7 +155,7 @@ def main(argv: list[str] | None = None) -> int:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "taxi.yaml"
             file.write_text(with_lower_floors((REPO / "pipelines" / "taxi.yaml").read_text(encoding="utf-8")), encoding="utf-8")
-            with on_airflow(file) as (stack, line, policy):
+            with on_airflow(file, **TUNABLES) as (stack, line, policy):
                 return run(stack, line, policy, scenario)
     except LineFailed as error:
         return fail(str(error))
