@@ -28,7 +28,7 @@ from spillway.act.live import last_window
 from spillway.demo.course import Batch, Set, offered, rush
 from spillway.demo.flood import saturate
 from spillway.demo.hand import Hand
-from spillway.demo.line import Line, LineFailed
+from spillway.demo.line import Line, LineFailed, Playing
 from spillway.inject.profiles import Constant, Piecewise
 from spillway.inject.scenario import Scenario, load
 from spillway.policy import Policy
@@ -36,7 +36,7 @@ from spillway.policy import Policy
 DAG, HEAVY = "spillway_qod", "heavy"
 STEPS = (1.4, 2.0, 2.7)
 """Multiples of what the heavy query carries."""
-CALM, CALM_CYCLES, STEP_CYCLES, ROUNDS = 0.4, 6, 2.2, 2
+CALM, QUIET_CYCLES, CALM_CYCLES, STEP_CYCLES, ROUNDS = 0.4, 3, 6, 2.2, 2
 FLOOR = 0.05
 GOAL_CYCLES, GOAL_CPU_PCT = 2.0, 20.0
 TUNABLES = {"rescale_persist_evaluations": 1000}
@@ -60,6 +60,11 @@ def staircase(scenario: Scenario, capacity: float, cycle_s: float) -> tuple[Scen
         for step in STEPS:
             begins.append(sum(length for length, _ in pieces))
             pieces.append((STEP_CYCLES * cycle_s, step))
+    return of(scenario, capacity, pieces), begins
+
+
+def of(scenario: Scenario, capacity: float, pieces: Sequence[tuple[float, float]]) -> Scenario:
+    """So long at such a multiple of a capacity, one after the other, in the proportions of a scenario's rush."""
     within = rush(scenario)
     middle = (within.begins_s + within.ends_s) / 2
 
@@ -67,7 +72,7 @@ def staircase(scenario: Scenario, capacity: float, cycle_s: float) -> tuple[Scen
         return Piecewise(tuple((length, Constant(factor * capacity * share)) for length, factor in pieces))
 
     topics = tuple(replace(t, rate=rate(t.rate.rate(middle) / within.peak)) for t in scenario.topics)
-    return replace(scenario, duration_s=sum(length for length, _ in pieces), topics=topics), begins
+    return replace(scenario, duration_s=sum(length for length, _ in pieces), topics=topics)
 
 
 def reactions(
@@ -165,18 +170,16 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
     airflow, cycle_s = Airflow(stack), policy.qod_cycle_s
     airflow.pause(DAG, True)
     line.start("apply")
-    off = Cpu(stack, "airflow", "postgres")
     capacity = saturate(line, scenario, HEAVY, Hand(say, line.pipeline.name))
+    off = Cpu(stack, "airflow", "postgres")
+    watch(line, of(scenario, capacity, [(QUIET_CYCLES * cycle_s, CALM)]))
     off_pct = off.pct()
     say(f"with {DAG} paused, Airflow and Postgres take {off_pct:.0f} % of a core")
     airflow.pause(DAG, False)
     steps, begins = staircase(scenario, capacity, cycle_s)
     on, strangers = Cpu(stack, "airflow", "postgres"), Strangers(stack)
     since = line.now()
-    playing = line.play(steps)
-    while playing.thread.is_alive():
-        playing.thread.join(5.0)
-        say(f"{playing.elapsed_s:4.0f} s, asked {offered(steps, playing.elapsed_s):>6,.0f}/s   {line.look()}")
+    playing = watch(line, steps)
     on_pct, others = on.pct(), strangers.cpu_pct()
     report = playing.ended()
     runs, decided = airflow.runs(DAG, since), line.rows("demo_decisions", since=since)
@@ -206,6 +209,15 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
         load_held=not report.problems,
         strangers_cpu_pct=others,
     )
+
+
+def watch(line: Line, scenario: Scenario) -> Playing:
+    """To its end, looked at now and then: that costs Postgres something too."""
+    playing = line.play(scenario)
+    while playing.thread.is_alive():
+        playing.thread.join(5.0)
+        say(f"{playing.elapsed_s:4.0f} s, asked {offered(scenario, playing.elapsed_s):>6,.0f}/s   {line.look()}")
+    return playing
 
 
 def _seconds(run: Mapping[str, Any], since: str) -> float:

@@ -1,6 +1,6 @@
 """The taxi pipeline through a rush at twice what its heavy query can carry, with the controller and without it, in one run.
 
-All embedded services and Airflow run, as in `make demo`. First a flood measures what the heavy query carries once it is warm, and
+All embedded services and Airflow run, as in `make demo`. First floods tell what the heavy query carries once it is warm, and
 the scenario is scaled to twice of that. Then it is played with the DAG spillway_qod deciding every cycle (mode `advise` for the
 first cycle, which still sees what was before, `apply` from then on), and once more in mode `off`, to the end of the rush: it
 leaves a backlog behind, so that comes second.

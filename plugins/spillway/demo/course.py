@@ -345,30 +345,24 @@ def batches_until(settings: Iterable[Set], batches: Sequence[Batch]) -> dict[int
     return found
 
 
-def filled(batches: Iterable[Batch], target_s: float) -> list[Batch]:
-    """Those that took as long as a batch should when there is more to do than it may take."""
-    return [b for b in batches if b.ended_s - b.began_s >= NEARLY * target_s]
-
-
-def capacity(batches: Iterable[Batch], target_s: float, *, least: int = 2, steady: bool = True) -> float | None:
-    """Rows per second an operator manages when it is never idle and its batches are as large as they should be; None when fewer
-    than `least` batches were so, or (`steady`) while it still becomes quicker. By so many of the last ones; larger ones than they
-    should be would do a little more.
+def capacity(batches: Iterable[Batch], target_s: float, *, least: int = 2) -> float | None:
+    """Rows per second an operator manages when it is never idle and its batches are as large as they should be, by the last
+    `least` that are so; None when there are fewer, or while it still becomes quicker. Larger ones would do a little more.
 
     >>> busy = [Batch(edge="a:b", consumer="b", began_s=4.0 * n, ended_s=4.0 * n + 4.0, read=3000, kept=3000, keep=1.0,
     ...               decision=None, lag=500) for n in range(4)]
-    >>> capacity(busy, 4.0), capacity(busy[:1], 4.0), capacity(busy, 6.0)
-    (750.0, None, None)
-    >>> quicker = [*busy, replace(busy[0], kept=3600)]
-    >>> capacity(quicker, 4.0), capacity(quicker, 4.0, steady=False)
-    (None, 825.0)
+    >>> capacity(busy, 4.0), capacity(busy[:1], 4.0), capacity(busy, 6.0), capacity([*busy, replace(busy[0], kept=3600)], 4.0)
+    (750.0, None, None, None)
     """
-    full = filled(batches, target_s)
-    paces = [b.kept / (b.ended_s - b.began_s) for b in full]
-    if len(full) < max(least, 2) or (steady and paces[-1] > STEADY * max(paces[:-1])):
+    last = [b for b in batches if b.ended_s - b.began_s >= NEARLY * target_s][-least:]
+    half = least // 2
+    if len(last) < least or _pace(last[half:]) > STEADY * _pace(last[:half]):
         return None
-    last = full[-max(least, 2) :]
-    return sum(b.kept for b in last) / sum(b.ended_s - b.began_s for b in last)
+    return _pace(last)
+
+
+def _pace(batches: Sequence[Batch]) -> float:
+    return sum(b.kept for b in batches) / sum(b.ended_s - b.began_s for b in batches)
 
 
 def windows(began: float, ended: float, cycle_s: float) -> list[float]:
