@@ -299,7 +299,7 @@ class Rescaled(Line):
                     found += [process] if line[line.index("--generation") + 1] == str(generation) else []
         return found
 
-    def batches_go_on(self, more: int, limit_s: float = 300.0) -> None:
+    def batches_go_on(self, more: int, limit_s: float = 120.0) -> None:
         before = time.time()
         until(lambda: len(self.watch.gaps(before)) >= more, limit_s, f"{more} batches with new rows", every_s=0.2)
 

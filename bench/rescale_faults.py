@@ -207,7 +207,7 @@ class Bed:
         until(self.line.running, 240, "the application runs")
         self.line.watch.start()
         self.feed.start()
-        self.line.batches_go_on(5)
+        self.line.batches_go_on(5, 120)
         until(self.line.runs_as_it_should, 60, "the operator runs")
 
     def cell(self, kind: str, step: str, fault: str) -> Cell:
@@ -280,7 +280,7 @@ class Bed:
         """Waits until the operator runs, by one driver, with what the outcome of the plan says it should have."""
         line = self.line
         until(line.runs_as_it_should, WORLD_LIMIT_S, "the operator runs again", every_s=0.3)
-        until(lambda: len(line.drivers()) <= len(line.driver(line.now_has()["generation"])), 300, "one driver is left")
+        until(lambda: len(line.drivers()) <= len(line.driver(line.now_has()["generation"])), 120, "one driver is left")
         line.batches_go_on(2)
         now, should = line.now_has(), {k: before[k] for k in ("executors", "buckets", "node")}
         if plan.state == "done":

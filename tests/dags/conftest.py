@@ -51,5 +51,5 @@ def airflow(stack: Any, metadata: str, tmp_path_factory: pytest.TempPathFactory)
         AIRFLOW_CONN_SPILLWAY_CONTROL=stack.env["SPILLWAY_DSN_CONTROL"].replace("postgresql://", "postgres://"),
         AIRFLOW_CONN_AIRFLOW_METADATA=metadata.replace("postgresql+psycopg2://", "postgres://"),
     )
-    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=120)
     return env

@@ -54,7 +54,7 @@ def airflow(server: Server, database: Database, tmp_path: Any) -> Iterator[dict[
         **database.environ(),
         AIRFLOW_CONN_SPILLWAY_CONTROL=database.dsn("control").replace("postgresql://", "postgres://"),
     )
-    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=120)
     yield env
     server.admin(f"drop database {name} with (force)")
 

@@ -41,7 +41,7 @@ def airflow(server: Server, database: Database, tmp_path: Path) -> Iterator[Call
             **more,
         )
 
-    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env(), check=True, capture_output=True, timeout=300)
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env(), check=True, capture_output=True, timeout=120)
     yield env
     server.admin(f"drop database {name} with (force)")
 

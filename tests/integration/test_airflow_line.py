@@ -100,7 +100,7 @@ def generation(line: Line) -> int:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None:
     airflow = Airflow(full)
     with Line(full, YAML, converge_here=False) as line:
@@ -145,7 +145,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_housekeeping_runs_in_airflow_and_cleans_its_own_runs(full: Stack) -> None:
     airflow = Airflow(full)
     run = airflow.trigger("spillway_housekeeping")

@@ -68,7 +68,7 @@ def evaluation(line: Line, run: Run) -> tuple[Interval, list[Step]]:
 DECIDED = "select status, reason, output from spillway.decision where kind = %s and pipeline = %s and interval_end = %s"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_the_operator_that_holds_a_pipeline_back_is_named_and_proposed(stack: Stack, agent: None) -> None:
     run = Run(policy=POLICY)
     line = Line(stack, YAML)

@@ -90,7 +90,7 @@ def owner() -> Iterator[Owner]:
 
 def up(stack: Stack) -> str:
     command = [sys.executable, "-m", "spillway.embedded", "--home", str(stack.layout.home), "up", "--services", "postgres"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=REPO, timeout=300, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, cwd=REPO, timeout=120, check=True).stdout
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -98,7 +98,7 @@ def test_a_demo_that_is_told_to_end_leaves_nothing(stack: Stack, owner: Owner, e
     demo = owner(DEMO, str(stack.layout.home))
     assert stack.pids().keys() == {"postgres"}
     demo.send_signal(ending)
-    said, _ = demo.communicate(timeout=150)
+    said, _ = demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert "Interrupted." in said
     assert nothing_runs(stack)
@@ -123,7 +123,7 @@ def test_a_killed_demo_is_followed_by_one_that_leaves_nothing(stack: Stack, owne
     first.wait()
     second = owner(DEMO, str(stack.layout.home))
     second.terminate()
-    second.communicate(timeout=150)
+    second.communicate(timeout=60)
     assert nothing_runs(stack)
 
 
@@ -134,7 +134,7 @@ def test_services_that_somebody_asked_to_keep_are_kept(stack: Stack, owner: Owne
     if asked_by == "make up":
         up(stack)
     demo.terminate()
-    said, _ = demo.communicate(timeout=150)
+    said, _ = demo.communicate(timeout=60)
     assert "The services stay up" in said
     assert "left behind" not in up(stack)
     assert stack.pids() == before

@@ -113,7 +113,7 @@ def settle(line: Line, what: str) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(1200)
 def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
     chance = random.Random(7)
     kills: collections.Counter[str] = collections.Counter()

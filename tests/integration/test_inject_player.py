@@ -203,7 +203,7 @@ def test_a_signal_ends_it_with_the_report(stack: Stack, tmp_path: Path, number: 
     lines = [player.stderr.readline() for _ in range(3)]  # the head and two seconds
     assert lines[0].split()[:3] == ["second", "topic", "asked"], lines
     player.send_signal(number)
-    out, err = player.communicate(timeout=90)
+    out, err = player.communicate(timeout=30)
     assert player.returncode == 0, err
     report = json.loads(out)
     assert report["stopped_early"]

@@ -67,7 +67,7 @@ def settled(line: Line) -> bool:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(500)
 def test_every_sink_keeps_its_promise_though_services_are_late_and_drivers_die(stack: Stack) -> None:
     with psycopg2.connect(stack.env["SPILLWAY_DSN_OWNER"]) as owner, owner.cursor() as cursor:
         cursor.execute(TABLE)

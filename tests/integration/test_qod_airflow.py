@@ -81,7 +81,7 @@ def site(run_root: Path) -> Iterator[Site]:
 DECIDED = "select interval_end, status, output from spillway.decision where origin = 'replay' and replay = %s order by 1"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Site) -> None:
     began = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=6)
     store(site, Recording(start=began, seconds=1500.0, rush=(150.0, 1500.0), name="rec"))

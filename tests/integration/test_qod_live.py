@@ -85,7 +85,7 @@ def decided_again(body: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(240)
 def test_an_overload_is_decided_stored_published_in_force_and_replayable(stack: Stack, agent: None) -> None:
     run = Run(policy=POLICY)
     line = Line(stack, YAML)

@@ -27,7 +27,7 @@ from spillway.store.queries import row
 
 from tests.support.line import Line, driver_log, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.integration, pytest.mark.alone, pytest.mark.timeout(900)]
 YAML = """
 pipeline: grow
 trigger: 500ms

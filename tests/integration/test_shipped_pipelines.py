@@ -45,7 +45,7 @@ def good(line: Line, topic: str, **fields: type) -> list[dict[str, object]]:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_shipped_pipelines_answer_as_plain_python_does(stack: Stack) -> None:
     with contextlib.ExitStack() as lines:
         running = {n: lines.enter_context(Line(stack, (ROOT / "pipelines" / f"{n}.yaml").read_text())) for n in NAMES}

@@ -97,7 +97,7 @@ def in_force(line: Line, decision: int, keep: float) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_keep_changes_on_a_running_stateful_query_while_postgres_comes_and_goes(line: Line, feed: Feed, stack: Stack) -> None:
     until(lambda: len(batches(line)) > 3, 90, "batches flow")
 
@@ -125,7 +125,7 @@ def test_keep_changes_on_a_running_stateful_query_while_postgres_comes_and_goes(
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_a_keep_that_outlives_its_time_to_live_falls_back_as_declared(line: Line, feed: Feed) -> None:
     decision = line.keep(EDGE, 0.3, ttl_s=4)
     until(lambda: any(b[4] == "setting" and b[5] == decision for b in batches(line)), 60, "the setting is in force")
@@ -140,7 +140,7 @@ def test_a_keep_that_outlives_its_time_to_live_falls_back_as_declared(line: Line
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_a_frozen_postgres_does_not_slow_the_stream(line: Line, feed: Feed, stack: Stack) -> None:
     until(lambda: line.caught_up("steer.in:pass") or len(batches(line)) > 10, 60, "batches flow")
     server = psutil.Process(stack.pids()["postgres"])
@@ -159,7 +159,7 @@ def test_a_frozen_postgres_does_not_slow_the_stream(line: Line, feed: Feed, stac
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_garbage_is_a_dead_letter_once_and_never_a_crash(line: Line) -> None:
     generation = line.sql("select generation from spillway.application where pipeline = 'steer'")[0][0]
     garbage = [

@@ -71,7 +71,7 @@ def kept(line: Line, edge: str, since: int = -1) -> tuple[int, int]:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_a_windowed_sum_is_right_within_its_bars_below_three_shedders(line: Line) -> None:
     rng = random.Random(3)
     values = [rng.lognormvariate(0.0, 1.0) for _ in range(ROWS)]
@@ -99,7 +99,7 @@ def newest(line: Line) -> dict[int, dict[str, float]]:
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 def test_a_running_shedder_learns_which_events_are_worth_least(line: Line) -> None:
     """At keep 0.5 half of the events pass: once the driver has seen a few batches, the better half; -3 is worth as much as 3."""
     edge = "weighed.worth:best"

@@ -28,6 +28,6 @@ def environment(home: Path, metadata: str, **more: str) -> dict[str, str]:
 
 def call(env: dict[str, str], *arguments: str) -> Any:
     command = [sys.executable, str(REPO / "tests" / "support" / "dags.py"), *arguments]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -13,7 +13,7 @@ from spillway.embedded.processes import marked
 
 def cli(stack: Stack, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "spillway.embedded", "--home", str(stack.layout.home), *arguments]
-    return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, cwd=REPO, timeout=400)
+    return subprocess.run(command, env=os.environ | env, capture_output=True, text=True, cwd=REPO, timeout=200)
 
 
 def nothing_runs(stack: Stack) -> bool:

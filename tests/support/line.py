@@ -23,13 +23,9 @@ from spillway.policy import Policy
 from spillway.store import pipelines, settings
 from spillway.topology import check_text
 
-PATIENCE = 1.0
-"""How many times as long as it says is waited: tests of several files at once take all there is of two cores."""
-
 
 def until(what: Callable[[], Any], timeout_s: float, message: str | Callable[[], str], every_s: float = 0.5) -> Any:
     """Waits until `what` returns something true, and returns it."""
-    timeout_s *= PATIENCE
     deadline = time.monotonic() + timeout_s
     while True:
         found = what()
