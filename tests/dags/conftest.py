@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
 
-from tests.support.airflow_process import REPO, call, environment
+from tests.support.airflow_process import REPO, call, environment, migrate
+from tests.support.database import Database, Server, database, migrated, server
+
+__all__ = ["database", "migrated", "server"]
 
 
 @pytest.fixture(scope="session")
@@ -51,5 +53,24 @@ def airflow(stack: Any, metadata: str, tmp_path_factory: pytest.TempPathFactory)
         AIRFLOW_CONN_SPILLWAY_CONTROL=stack.env["SPILLWAY_DSN_CONTROL"].replace("postgresql://", "postgres://"),
         AIRFLOW_CONN_AIRFLOW_METADATA=metadata.replace("postgresql+psycopg2://", "postgres://"),
     )
-    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=120)
+    migrate(env)
     return env
+
+
+@pytest.fixture
+def airflow_on(server: Server, database: Database, tmp_path: Path) -> Iterator[Callable[..., dict[str, str]]]:
+    """Makes environments of an Airflow on a Postgres without other services."""
+    name = f"airflow_{database.name}"
+    server.admin(f"create database {name} owner airflow")
+
+    def env(**more: str) -> dict[str, str]:
+        return environment(
+            tmp_path,
+            f"postgresql+psycopg2://airflow:{server.secrets['airflow']}@{server.address}/{name}",
+            AIRFLOW_CONN_SPILLWAY_CONTROL=database.dsn("control").replace("postgresql://", "postgres://"),
+            **more,
+        )
+
+    migrate(env())
+    yield env
+    server.admin(f"drop database {name} with (force)")

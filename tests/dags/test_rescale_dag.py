@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-import subprocess
+import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.airflow_process import REPO, call, environment
-from tests.support.database import Database, Server, database, migrated, server
+from tests.support.airflow_process import REPO, call
+from tests.support.database import Database
 from tests.support.rescaling import Line
 
-__all__ = ["database", "migrated", "server"]
 pytestmark = [pytest.mark.dags, pytest.mark.integration, pytest.mark.timeout(900)]
 NOTHING = {"carry_out": "skipped", "jobs": "skipped", "offline": "skipped", "conclude": "skipped"}
 
 
 @pytest.fixture
-def airflow(server: Server, database: Database, tmp_path: Path) -> Iterator[Callable[..., dict[str, str]]]:
-    """Airflow on a Postgres, whose Spark is a local one and whose cluster nobody asks."""
-    name = f"airflow_{database.name}"
-    server.admin(f"create database {name} owner airflow")
-
-    def env(**more: str) -> dict[str, str]:
-        return environment(
-            tmp_path,
-            f"postgresql+psycopg2://airflow:{server.secrets['airflow']}@{server.address}/{name}",
-            AIRFLOW_CONN_SPILLWAY_CONTROL=database.dsn("control").replace("postgresql://", "postgres://"),
-            AIRFLOW_CONN_SPILLWAY_SPARK='{"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}',
-            SPILLWAY_SPARK_MASTER="spark://127.0.0.1:1",
-            SPILLWAY_SPARK_REST="http://127.0.0.1:1",
-            SPILLWAY_SPARK_UI="http://127.0.0.1:1",
-            SPILLWAY_OFFLINE=str(REPO / "tests" / "support" / "counting_job.py"),
-            SPILLWAY_CHECKPOINTS=f"file:{tmp_path}",
-            PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin",
-            **more,
-        )
-
-    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env(), check=True, capture_output=True, timeout=120)
-    yield env
-    server.admin(f"drop database {name} with (force)")
+def airflow(airflow_on: Callable[..., dict[str, str]], tmp_path: Path) -> Callable[..., dict[str, str]]:
+    """Its Spark is a local one, and its cluster nobody asks."""
+    return functools.partial(
+        airflow_on,
+        AIRFLOW_CONN_SPILLWAY_SPARK='{"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}',
+        SPILLWAY_SPARK_MASTER="spark://127.0.0.1:1",
+        SPILLWAY_SPARK_REST="http://127.0.0.1:1",
+        SPILLWAY_SPARK_UI="http://127.0.0.1:1",
+        SPILLWAY_OFFLINE=str(REPO / "tests" / "support" / "counting_job.py"),
+        SPILLWAY_CHECKPOINTS=f"file:{tmp_path}",
+        PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin",
+    )
 
 
 class Ticking(threading.Thread):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +16,7 @@ from spillway.embedded import Stack
 
 from tests.support.embedded import cli, nothing_runs
 from tests.support.line import Line, driver_log, until
+from tests.support.live import Feed
 
 YAML = """
 pipeline: airline
@@ -78,19 +77,6 @@ def full(run_root: Path) -> Iterator[Stack]:
         stack.clean()
 
 
-class Feed(threading.Thread):
-    def __init__(self, line: Line) -> None:
-        super().__init__(daemon=True)
-        self._line, self.sent, self.stopping = line, 0, threading.Event()
-
-    def run(self) -> None:
-        with contextlib.suppress(AssertionError):  # the test has failed, and its services are gone; else it misses the rows
-            while not self.stopping.wait(0.5):
-                numbers = range(self.sent, self.sent + 200)
-                self._line.produce("airline.in", [(b"%d" % n, json.dumps({"n": n, "key": f"k{n}"}).encode()) for n in numbers])
-                self.sent += 200
-
-
 def moment(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
@@ -106,7 +92,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
     with Line(full, YAML, converge_here=False) as line:
         until(line.running, 180, "spillway_streams starts the application\n" + driver_log(full))
         assert generation(line) == 1
-        feed = Feed(line)
+        feed = Feed(line, "airline.in", lambda n: (b"%d" % n, json.dumps({"n": n, "key": f"k{n}"}).encode()), 200)
         feed.start()
         until(
             lambda: line.sql("select count(*) from spillway.batch_metric where pipeline = 'airline'")[0][0] > 2,
@@ -125,8 +111,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
         assert len(begun) <= 2, f"back within two runs, but it took {len(begun)}"  # none: the run of that moment saw it
         until(line.running, 120, "the new generation runs")
 
-        feed.stopping.set()
-        feed.join(20)
+        sent = feed.finish()
         until(lambda: line.caught_up("airline.in:pass"), 120, "all is read")
         generations = generation(line)
         known = len(airflow.runs("spillway_streams"))
@@ -136,7 +121,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
         line.stop(90)
         seen = collections.Counter(r["lineage"] for r in line.records("airline.pass.out"))
         source = {f"airline.in-{partition}-{offset}" for partition, offset, *_ in line.consume("airline.in")}
-        assert len(source) == feed.sent and seen.keys() == source and set(seen.values()) == {1}
+        assert len(source) == sent and seen.keys() == source and set(seen.values()) == {1}
         bad = [r for r in airflow.runs("spillway_streams") if r["state"] not in ("success", "running", "queued")]
         assert not bad, bad
         held = airflow.get("/dags/spillway_streams/dagRuns/~/taskInstances", limit=100)["task_instances"]

@@ -95,8 +95,7 @@ def test_the_operator_that_holds_a_pipeline_back_is_named_and_proposed(stack: St
                     break
             assert len(named) == 2, (status, reason, output)
         finally:
-            feed.stopping.set()
-            feed.join(20)
+            feed.finish()
         for _, output in named:
             assert (output["verdict"], output["bottlenecks"], output["source"]) == ("bottleneck", ["slow"], f"{NAME}.in")
             assert 0.4 / ROW_S < output["max_flow"] < 1.05 / ROW_S, "no more than its rows allow, less what a batch costs"

@@ -7,7 +7,6 @@ import json
 import random
 import signal
 import sys
-import threading
 import time
 
 import pytest
@@ -15,6 +14,7 @@ from spillway.embedded import Stack
 from spillway.policy import Policy
 
 from tests.support.line import Line, driver_log, until
+from tests.support.live import Feed, numbered
 
 YAML = """
 pipeline: kills
@@ -72,31 +72,6 @@ applications:
 KEYS = 500
 
 
-class Feed(threading.Thread):
-    """Writes events slowly until told to end, so that every kill falls into running batches; waits out a broker that is away."""
-
-    def __init__(self, line: Line) -> None:
-        super().__init__(daemon=True)
-        self._line, self._ending, self.sent, self.error = line, threading.Event(), 0, ""
-
-    def run(self) -> None:
-        try:
-            while not self._ending.wait(1.4):
-                numbers = range(self.sent, self.sent + 150)
-                events = [(str(n % KEYS).encode(), json.dumps({"n": n, "key": f"k{n % KEYS}"}).encode()) for n in numbers]
-                self._line.produce("kills.in", events)
-                self.sent += 150
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
-
-    def finish(self) -> int:
-        """Ends it, and returns how many events it wrote."""
-        self._ending.set()
-        self.join(90)
-        assert not self.error and not self.is_alive(), self.error
-        return self.sent
-
-
 def progress(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
@@ -119,7 +94,7 @@ def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
     kills: collections.Counter[str] = collections.Counter()
     with Line(stack, YAML) as line:
         until(line.running, 240, "the applications run\n" + driver_log(stack))
-        feed = Feed(line)
+        feed = Feed(line, "kills.in", numbered(KEYS), 150, every_s=1.4)  # slowly, so that every kill falls into running batches
         feed.start()
         settle(line, "the start")
 

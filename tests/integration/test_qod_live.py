@@ -97,7 +97,7 @@ def test_an_overload_is_decided_stored_published_in_force_and_replayable(stack: 
         with line.db() as connection:
             pipelines.set_mode(connection, NAME, "apply", "test")
         until(line.running, 90, "the application starts\n" + driver_log(stack))
-        feed = Feed(line, "qodlive.in", trip, lambda *_: PER_S // 2)
+        feed = Feed(line, "qodlive.in", trip, PER_S // 2)
         feed.start()
         try:
             behind = "select max(lag_rows) from spillway.edge_metric where pipeline = %s"
@@ -131,8 +131,7 @@ def test_an_overload_is_decided_stored_published_in_force_and_replayable(stack: 
             assert again["edges"][0]["reason"] == decision["output"]["edges"][0]["reason"]
             assert again["queries"][f"{NAME}/heavy"]["desired"] == decision["output"]["queries"]["heavy"]["desired"]
         finally:
-            feed.stopping.set()
-            feed.join(20)
+            feed.finish()
 
 
 def _keep(decision: dict[str, Any]) -> float:

@@ -26,6 +26,7 @@ from spillway.policy import Policy
 from spillway.store.queries import row
 
 from tests.support.line import Line, driver_log, until
+from tests.support.live import Feed, numbered
 
 pytestmark = [pytest.mark.integration, pytest.mark.alone, pytest.mark.timeout(900)]
 YAML = """
@@ -59,30 +60,6 @@ NAME, APPLICATION, OPERATOR = "grow", "main", "tally"
 
 def progress(text: str) -> None:
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
-
-
-class Feed(threading.Thread):
-    """About 500 events a second until told to end."""
-
-    def __init__(self, line: Line) -> None:
-        super().__init__(daemon=True)
-        self._line, self._ending, self.sent, self.error = line, threading.Event(), 0, ""
-
-    def run(self) -> None:
-        try:
-            while not self._ending.wait(0.2):
-                numbers = range(self.sent, self.sent + 100)
-                events = [(str(n % KEYS).encode(), json.dumps({"n": n, "key": f"k{n * 7 % KEYS}"}).encode()) for n in numbers]
-                self._line.produce("grow.in", events)
-                self.sent += 100
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
-
-    def finish(self) -> int:
-        self._ending.set()
-        self.join(60)
-        assert not self.error and not self.is_alive(), self.error
-        return self.sent
 
 
 class Rescaled(Line):
@@ -269,7 +246,7 @@ def line(stack: Stack) -> Iterator[Rescaled]:
 
 @pytest.fixture(scope="module")
 def feed(line: Rescaled) -> Iterator[Feed]:
-    feed = Feed(line)
+    feed = Feed(line, "grow.in", numbered(KEYS, 7), 100, every_s=0.2)
     feed.start()
     until(lambda: len(line.commits(line.folder())) > 8, 300, "batches flow")
     yield feed

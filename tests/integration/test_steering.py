@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import json
 import signal
-import threading
 import time
 from collections.abc import Iterator
 
@@ -14,6 +13,7 @@ import pytest
 from spillway.embedded import Stack
 
 from tests.support.line import Line, driver_log, until
+from tests.support.live import Feed, numbered
 
 YAML = """
 pipeline: steer
@@ -43,25 +43,6 @@ applications:
 EDGE = "pass:tally"
 
 
-class Feed(threading.Thread):
-    """A few thousand events a second until told to stop."""
-
-    def __init__(self, line: Line) -> None:
-        super().__init__(daemon=True)
-        self._line, self._stopping, self.sent = line, threading.Event(), 0
-
-    def run(self) -> None:
-        while not self._stopping.wait(0.2):
-            numbers = range(self.sent, self.sent + 800)
-            events = [(str(n % 97).encode(), json.dumps({"n": n, "key": f"k{n % 97}"}).encode()) for n in numbers]
-            self._line.produce("steer.in", events)
-            self.sent += 800
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self.join(10)
-
-
 @pytest.fixture(scope="module")
 def line(stack: Stack) -> Iterator[Line]:
     with Line(stack, YAML) as line:
@@ -71,10 +52,10 @@ def line(stack: Stack) -> Iterator[Line]:
 
 @pytest.fixture
 def feed(line: Line) -> Iterator[Feed]:
-    feed = Feed(line)
+    feed = Feed(line, "steer.in", numbered(97), 800, every_s=0.2)
     feed.start()
     yield feed
-    feed.stop()
+    feed.finish()
 
 
 def batches(line: Line, edge: str = EDGE) -> list[tuple[int, int, int, float, str, int | None, bool]]:

@@ -26,6 +26,11 @@ def environment(home: Path, metadata: str, **more: str) -> dict[str, str]:
     }
 
 
+def migrate(env: dict[str, str]) -> None:
+    """Makes Airflow's tables."""
+    subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], env=env, check=True, capture_output=True, timeout=120)
+
+
 def call(env: dict[str, str], *arguments: str) -> Any:
     command = [sys.executable, str(REPO / "tests" / "support" / "dags.py"), *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=180)

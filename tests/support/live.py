@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,22 +24,43 @@ def agent(stack: Stack) -> Iterator[None]:
 
 
 class Feed(threading.Thread):
-    """Every half second some events, until told to stop."""
+    """Now and then some events, until told to end; waits out a broker that is away."""
 
     def __init__(
-        self, line: Line, topic: str, event: Callable[[int], tuple[bytes, bytes]], many: Callable[[float, int], int]
+        self,
+        line: Line,
+        topic: str,
+        event: Callable[[int], tuple[bytes, bytes]],
+        many: int | Callable[[float, int], int],
+        every_s: float = 0.5,
     ) -> None:
-        """`many`: how many are due, by the seconds that have passed and those that were sent."""
+        """`many`: each time, or how many are due by the seconds that have passed and those that were sent."""
         super().__init__(daemon=True)
-        self._line, self._topic, self._event, self._many = line, topic, event, many
-        self.stopping = threading.Event()
+        self._line, self._topic, self._event, self._every_s = line, topic, event, every_s
+        self._due = many if callable(many) else lambda *_: many
+        self._ending, self.sent, self.error = threading.Event(), 0, ""
 
     def run(self) -> None:
-        sent, began = 0, time.monotonic()
-        while not self.stopping.wait(0.5):
-            numbers = range(sent, sent + self._many(time.monotonic() - began, sent))
-            self._line.produce(self._topic, [self._event(n) for n in numbers])
-            sent += len(numbers)
+        began = time.monotonic()
+        try:
+            while not self._ending.wait(self._every_s):
+                numbers = range(self.sent, self.sent + self._due(time.monotonic() - began, self.sent))
+                self._line.produce(self._topic, [self._event(n) for n in numbers])
+                self.sent += len(numbers)
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+
+    def finish(self) -> int:
+        """Ends it, and returns how many events it wrote."""
+        self._ending.set()
+        self.join(90)
+        assert not self.error and not self.is_alive(), self.error
+        return self.sent
+
+
+def numbered(keys: int, factor: int = 1) -> Callable[[int], tuple[bytes, bytes]]:
+    """Events that are numbers, with one of so many keys."""
+    return lambda n: (str(n % keys).encode(), json.dumps({"n": n, "key": f"k{n * factor % keys}"}).encode())
 
 
 def next_window(seconds: float, settle_s: float) -> Interval:
