@@ -75,7 +75,7 @@ operators:
       {TRIP}
     key: pickup_zone
     buckets: 2
-    args: {{work: 100}}
+    args: {{work: 6500}}
     query: {{priority: 5, min_accuracy: 0.4}}
   second:
     function: spark_jobs.operators.taxi:heavy
@@ -83,7 +83,7 @@ operators:
       {TRIP}
     key: pickup_zone
     buckets: 1
-    args: {{work: 150}}
+    args: {{work: 9750}}
     query: {{priority: 5, min_accuracy: 0.6}}
 edges:
   - {{topic: drives.yellow, to: union, partitions: 1}}

@@ -34,7 +34,7 @@ operators:
       service string not null, pickup_at timestamp not null, pickup_zone int not null, dropoff_zone int not null
     key: pickup_zone
     buckets: 2
-    args: {{work: 2000}}
+    args: {{work: 400000}}
     query: {{priority: 1, min_accuracy: {FLOOR}}}
 edges:
   - {{topic: qodlive.in, to: heavy, partitions: 2}}

@@ -131,13 +131,17 @@ def test_heavy_cost_grows_with_work(spark: SparkSession) -> None:
     source.count()
     jvm = psutil.Process(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
 
-    def cpu_seconds(work: int) -> float:
-        before = sum(jvm.cpu_times()[:2])
-        taxi.heavy(source, work=work).write.format("noop").mode("overwrite").save()
-        return sum(jvm.cpu_times()[:2]) - before
+    def used() -> float:
+        """By the JVM and its Python workers."""
+        return sum(sum(p.cpu_times()[:2]) for p in (jvm, *jvm.children(recursive=True)))
 
-    cpu_seconds(800)
-    little, much = (min(cpu_seconds(work) for _ in range(2)) for work in (20, 1000))
+    def cpu_seconds(work: int) -> float:
+        before = used()
+        taxi.heavy(source, work=work).write.format("noop").mode("overwrite").save()
+        return used() - before
+
+    cpu_seconds(20_000)
+    little, much = (min(cpu_seconds(work) for _ in range(2)) for work in (500, 25_000))
     assert much > 4 * little
     source.unpersist()
 
