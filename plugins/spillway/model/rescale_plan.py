@@ -38,6 +38,8 @@ class Reason(StrEnum):
     BUCKETS_RAISED = "buckets_raised"
     SPREAD_OVER_NODES = "spread_over_nodes"
     """Its node has no CPU left for another executor, others have."""
+    NO_IDLE_CPU = "no_idle_cpu"
+    """No node has CPU left for another executor: it would only take from what runs there."""
     # why nothing changes
     WITHIN_BAND = "within_band"
     WITHIN_TOLERANCE = "within_tolerance"
@@ -75,6 +77,7 @@ class Stage(StrEnum):
     TOLERANCE = "tolerance"
     STEP_LIMIT = "step_limit"
     BOUNDS = "bounds"
+    CPU = "cpu"
     BUCKETS = "buckets"
     QUOTA = "quota"
     COOL_DOWN = "cool_down"

@@ -102,6 +102,24 @@ def spread(lead: OperatorLoad, takes: float, world: RescaleWorld, policy: Policy
     return f"{lead.name} would take {takes:.2f} cores more, {has}, so its executors may be on any node"
 
 
+def cpu(current: int, target: int, world: RescaleWorld, policy: Policy) -> Passed:
+    """More executors bring nothing while every node is busy: they would take from each other, and from what runs beside them.
+
+    >>> from spillway.decide.rescale.examples import world
+    >>> from spillway.model.rescale import Room
+    >>> cpu(1, 2, world(nodes=(Room(name="n1", idle=0.08), Room(name="n2", idle=0.0))), Policy()).words
+    'no node has CPU for another executor, the emptiest one is n1 with 0.08 idle cores'
+    >>> cpu(1, 2, world(nodes=(Room(name="n1", idle=0.3), Room(name="n2", idle=0.0))), Policy()), cpu(1, 2, world(), Policy())
+    (Passed(value=2, reason=None, words=''), Passed(value=2, reason=None, words=''))
+    """
+    idle = {n.name: n.idle for n in world.nodes if n.idle is not None}
+    if target <= current or not idle or max(idle.values()) >= policy.rescale_node_idle:
+        return Passed(target)
+    emptiest, most = max(idle.items(), key=lambda item: item[1])
+    words = f"no node has CPU for another executor, the emptiest one is {emptiest} with {most:.2f} idle cores"
+    return Passed(current, Reason.NO_IDLE_CPU, words)
+
+
 def room(node: str | None, world: RescaleWorld) -> int | None:
     """How many more executors fit on a node, where that is known."""
     return next((n.free for n in world.nodes if n.name == node), None)

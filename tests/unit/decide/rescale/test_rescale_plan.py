@@ -246,6 +246,8 @@ def test_passes_that_limit(seen: RescaleWorld, policy: dict[str, Any], stage: St
     [
         (world(operator(max=2)), {}, Reason.CLAMPED_TO_MAX),
         (world(operator(node="n1"), nodes=(Room(name="n1", free=0),)), {}, Reason.CLAMPED_TO_NODE),
+        (world(operator(node="n1"), nodes=(Room(name="n1", idle=0.1), Room(name="n2", idle=0.05))), {}, Reason.NO_IDLE_CPU),
+        (world(nodes=(Room(name="n1", idle=0.1), Room(name="n2", idle=0.05))), {}, Reason.NO_IDLE_CPU),
         (world(operator(stateful=True, buckets=2), repartition=False), {}, Reason.CLAMPED_TO_BUCKETS),
         (world(operator(stateful=True, buckets=1), repartition=False), {}, Reason.CLAMPED_TO_BUCKETS),
         (world(operator(**{**IDLE, "parallelism": 40, "peak": 460.0, "max": 50}), window_s=DAY_S), {}, Reason.WITHIN_TOLERANCE),
@@ -371,14 +373,19 @@ def test_where_the_node_has_no_cpu_left_executors_may_be_on_any() -> None:
     [
         ("n1", BUSY),  # there is CPU
         (None, BUSY),  # it is on any already
-        ("n2", (Room(name="n1", idle=0.1), Room(name="n2", idle=0.05))),  # nobody has any
-        ("n2", (Room(name="n2", idle=0.05),)),  # there is no other
         ("n2", (Room(name="n1"), Room(name="n2"))),  # nobody knows
     ],
 )
 def test_otherwise_they_stay_where_they_are(node: str | None, nodes: tuple[Room, ...]) -> None:
     plan = only(world(operator(node=node, parallelism=1), nodes=nodes))
     assert plan.changes and plan.node_to == node and plan.kind is not Kind.HANDOVER
+
+
+@pytest.mark.parametrize("others", [(Room(name="n1", idle=0.1),), ()])
+def test_while_no_node_has_cpu_nothing_is_scaled_up(others: tuple[Room, ...]) -> None:
+    plan = only(world(operator(node="n2", parallelism=1), nodes=(*others, Room(name="n2", idle=0.05))))
+    assert (plan.changes, plan.reason) == (False, Reason.NO_IDLE_CPU)
+    assert "no node has CPU for another executor" in plan.words
 
 
 def test_what_a_shed_query_leaves_idle_is_no_room_for_what_it_sheds() -> None:
