@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
+from spillway.model.topology import Kind
 
 from spark_jobs.runtime.checkpoint import Checkpoint
 from spark_jobs.runtime.clone import SCRATCH, CloneFailed, clone
@@ -26,6 +27,10 @@ from spark_jobs.runtime.topics import Topics
 log = logging.getLogger("spillway.rehearsal")
 
 STARTS, BATCHES = 2, 3
+"""The second start is for those with state, who load what they have written."""
+LONGEST_S = 1.0
+"""About as long a batch of an operator that is busy all the time takes at most: longer ones make nothing warmer, and take CPU
+from what runs."""
 _TRIES = 3
 _PATIENCE_S = 20.0
 """For the batches of one start; a topic in which nothing arrives gives none."""
@@ -76,7 +81,7 @@ def _play(queries: list[OperatorQuery], topics: Topics, at: Callable[[str], None
     actors = [actor for query in queries if (actor := _actor(query)) is not None]
     at("rehearsing")
     try:
-        for _ in range(STARTS):
+        for _ in range(STARTS if any(actor.operator.kind is not Kind.STATELESS for actor in actors) else 1):
             for actor in actors:
                 actor.start(topics)
             _await_batches(actors, at, played)
@@ -100,14 +105,16 @@ def _actor(query: OperatorQuery) -> OperatorQuery | None:
     batch = clone(source, target, back=BATCHES)
     before, end = source.offsets(batch), source.offsets(batch + 1)
     rows = rows_between(before, end) if before and end else 0
-    state = rehearsed(query.state, rows, query.site.policy.batch_rows_min)
+    share = min(1.0, LONGEST_S / query.site.pipeline.batch_target_s)
+    state = rehearsed(query.state, rows, query.site.policy.batch_rows_min, share)
     return OperatorQuery(query.spark, query.site, query.operator, state, silent(query.outlets), scratch=place)
 
 
-def rehearsed(state: State, rows: int, least: int) -> State:
-    """As on a copy from which nothing was reported, with batches of so many rows, if any: the copy ends some batches ago, and
-    that is no loss."""
-    return replace(state, reported=None, max_rows=max(least, rows) if rows else state.max_rows)
+def rehearsed(state: State, rows: int, least: int, share: float = 1.0) -> State:
+    """As on a copy from which nothing was reported, with batches of so many rows, if any, and of no more than a share of what
+    the operator manages in a batch: the copy ends some batches ago, and that is no loss."""
+    most = rows if state.max_rows is None else min(rows, int(share * state.max_rows))
+    return replace(state, reported=None, max_rows=max(least, most) if rows else state.max_rows)
 
 
 def _await_batches(actors: list[OperatorQuery], at: Callable[[str], None], played: Callable[[int], None]) -> None:
