@@ -1,10 +1,12 @@
 -- What plans to rescale do to applications in a window: the executors each should have, least and most while a plan is under way; when
--- it told what runs to change, and when that was seen to have settled. As it could be known at the end of the window.
+-- it told what runs to change, and when that was seen to have settled; the generation that has rehearsed and was told to take over. As it
+-- could be known at the end of the window.
 select a.pipeline, a.application,
        coalesce(least(p.executors_from, p.executors_to), later.executors_from, a.executors) as least,
        coalesce(greatest(p.executors_from, p.executors_to), later.executors_from, a.executors) as most,
        p.id is not null and coalesce(p.ended_at > %(end)s, true) as under_way, t.told_at,
-       coalesce(t.verified_at, case when recent.ended_at <= %(end)s then recent.ended_at end) as settled_at
+       coalesce(t.verified_at, case when recent.ended_at <= %(end)s then recent.ended_at end) as settled_at,
+       case when t.told_at is not null then recent.generation_to end as rehearsed
 from spillway.application a
 left join lateral (
     select r.executors_from from spillway.rescale_plan r
@@ -12,7 +14,7 @@ left join lateral (
     order by r.id limit 1
 ) later on true
 left join lateral (
-    select r.id, r.executors_from, r.executors_to, r.ended_at from spillway.rescale_plan r
+    select r.id, r.executors_from, r.executors_to, r.ended_at, r.generation_to from spillway.rescale_plan r
     where r.pipeline = a.pipeline and r.application = a.application and r.requested_at <= %(end)s
       and (r.ended_at is null or r.ended_at > %(warm)s)
     order by r.id desc limit 1

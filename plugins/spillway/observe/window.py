@@ -262,11 +262,13 @@ class _Part:
         return [r for r in self.stored.executors.get((self.name, application), ()) if r["node"] is not None]
 
     def _is_warming(self, application: str) -> bool:
-        """Until a driver starts; then until all its operators have their minimum accuracy, `qod_warm_up_s` at most."""
+        """Until a driver starts; then until all its operators have their minimum accuracy, `qod_warm_up_s` at most. One that has
+        rehearsed is warm from the beginning."""
         if self._gone(application):
             return True
-        started_at = self.stored.executors[self.name, application][0]["started_at"]
-        if _age(started_at, self.interval) >= self.policy.qod_warm_up_s:
+        driver, plan = self.stored.executors[self.name, application][0], self.stored.plans.get((self.name, application))
+        rehearsed = plan is not None and plan["rehearsed"] == driver["generation"] and bool(self._live(application))
+        if rehearsed or _age(driver["started_at"], self.interval) >= self.policy.qod_warm_up_s:
             return False
         seen = accuracies(self.pipeline, {e: None if s is None else min(s, 1.0) for e, s in self._shares.items()})
         floors = floors_of(self.pipeline)
