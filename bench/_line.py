@@ -27,14 +27,14 @@ from spillway.policy import Policy
 from spillway.store import session
 from spillway.store.connection import connect
 
-POLICY = REPO / "policies" / "responsive.yaml"
-"""As the demo has it."""
+POLICY, ELASTIC = REPO / "policies" / "responsive.yaml", REPO / "policies" / "elastic.yaml"
+"""The second one is that of the demo: as the first, and what holds a pipeline back for a minute is rescaled."""
 
 
 @contextlib.contextmanager
-def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Policy]]:
+def on_airflow(file: Path, policy_file: Path = POLICY, **tunables: Any) -> Iterator[tuple[Stack, Line, Policy]]:
     """All services of this bench's own, with these tunables, and a pipeline on them that is not started yet."""
-    with changeable_policy(tunables) as policy, scratch("bench") as folder:
+    with changeable_policy(tunables, policy_file) as policy, scratch("bench") as folder:
         stack = Stack(home=folder / "run", services=ALL)
         say(f"starting {', '.join(ALL)}")
         try:
@@ -47,11 +47,11 @@ def on_airflow(file: Path, **tunables: Any) -> Iterator[tuple[Stack, Line, Polic
 
 
 @contextlib.contextmanager
-def changeable_policy(tunables: Mapping[str, Any] = MappingProxyType({})) -> Iterator[Policy]:
-    """The demo's, in a file named in the environment: every process of the run has it, and reads it anew when it was changed."""
+def changeable_policy(tunables: Mapping[str, Any] = MappingProxyType({}), given_file: Path = POLICY) -> Iterator[Policy]:
+    """A policy in a file named in the environment: every process of the run has it, and reads it anew when it was changed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "policy.yaml"
-        file.write_text(POLICY.read_text(encoding="utf-8"), encoding="utf-8")
+        file.write_text(given_file.read_text(encoding="utf-8"), encoding="utf-8")
         given = {"SPILLWAY_POLICY": str(file), **{f"SPILLWAY_POLICY_{n.upper()}": str(value) for n, value in tunables.items()}}
         os.environ.update(given)
         try:

@@ -78,23 +78,54 @@ class Over:
         return self.to_s - self.from_s
 
 
+class Factor:
+    """What rates are multiplied by, from some moments on. It may be set while they are played, for what is still to come.
+
+    >>> factor = Factor(2.0)
+    >>> factor.set(10.0, 3.0)
+    >>> factor.at(9.0), factor.at(10.0), factor.steps
+    (2.0, 3.0, ((0.0, 2.0), (10.0, 3.0)))
+    """
+
+    def __init__(self, first: float) -> None:
+        self.steps: tuple[tuple[float, float], ...] = ((0.0, first),)
+
+    def set(self, at_s: float, factor: float) -> None:
+        """From `at_s` on, which is later than all that was set before."""
+        self.steps = (*self.steps, (at_s, factor))
+
+    def at(self, t: float) -> float:
+        return next(factor for at_s, factor in reversed(self.steps) if at_s <= t or at_s == 0.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A profile with every rate multiplied."""
+    """A profile with every rate multiplied.
+
+    >>> from spillway.inject.profiles import Constant
+    >>> factor = Factor(2.0)
+    >>> factor.set(10.0, 3.0)
+    >>> scaled = Scaled(Constant(5.0), factor)
+    >>> scaled.rate(4.0), scaled.rate(12.0), scaled.events(10.0), scaled.events(12.0)
+    (10.0, 15.0, 100.0, 130.0)
+    """
 
     profile: Profile
-    factor: float
+    factor: Factor
 
     def rate(self, t: float) -> float:
-        return self.factor * self.profile.rate(t)
+        return self.factor.at(t) * self.profile.rate(t)
 
     def events(self, t: float) -> float:
-        return self.factor * self.profile.events(t)
+        steps = [(at_s, factor) for at_s, factor in self.factor.steps if at_s <= t]
+        ends = [*(at_s for at_s, _ in steps[1:]), t]
+        return sum(f * (self.profile.events(end) - self.profile.events(at)) for (at, f), end in zip(steps, ends, strict=True))
 
 
-def scaled(scenario: Scenario, factor: float) -> Scenario:
+def scaled(scenario: Scenario, factor: float | Factor) -> Scenario:
     """The same course with every rate multiplied."""
-    return replace(scenario, topics=tuple(replace(t, rate=Scaled(t.rate, factor)) for t in scenario.topics))
+    by = factor if isinstance(factor, Factor) else Factor(factor)
+    return replace(scenario, topics=tuple(replace(t, rate=Scaled(t.rate, by)) for t in scenario.topics))
 
 
 def offered(scenario: Scenario, t_s: float) -> float:
@@ -354,14 +385,20 @@ def capacity(batches: Iterable[Batch], target_s: float, *, least: int = 2) -> fl
     >>> capacity(busy, 4.0), capacity(busy[:1], 4.0), capacity(busy, 6.0), capacity([*busy, replace(busy[0], kept=3600)], 4.0)
     (750.0, None, None, None)
     """
-    last = [b for b in batches if b.ended_s - b.began_s >= NEARLY * target_s][-least:]
+    last = filled(batches, target_s)[-least:]
     half = least // 2
-    if len(last) < least or _pace(last[half:]) > STEADY * _pace(last[:half]):
+    if len(last) < least or pace(last[half:]) > STEADY * pace(last[:half]):
         return None
-    return _pace(last)
+    return pace(last)
 
 
-def _pace(batches: Sequence[Batch]) -> float:
+def filled(batches: Iterable[Batch], target_s: float) -> list[Batch]:
+    """Those that are as large as they should be."""
+    return [b for b in batches if b.ended_s - b.began_s >= NEARLY * target_s]
+
+
+def pace(batches: Sequence[Batch]) -> float:
+    """Rows kept per second."""
     return sum(b.kept for b in batches) / sum(b.ended_s - b.began_s for b in batches)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from spillway.demo.control import LAG_LIMIT_S
-from spillway.demo.course import SAME, Lags, Rush, over
+from spillway.demo.control import CYCLES_LAGGING, LAG_LIMIT_S
+from spillway.demo.course import SAME, Lags, Rush, cycles, over
 
 CYCLES_WHOLE = 2
 """So many cycles at least everything is to be kept while the load stays."""
@@ -49,6 +49,22 @@ class Elastic:
     """From then to its end."""
     load: float
     """What arrived meanwhile, as a multiple of what the operator carried before."""
+
+    @property
+    def is_named(self) -> bool:
+        return self.named == (self.operator,)
+
+    @property
+    def is_rescaled(self) -> bool:
+        change = self.change
+        return change is not None and change.operator == self.operator and change.more and change.state == "done"
+
+    def lag_is_back(self, cycle_s: float) -> bool:
+        return cycles(self.lagging_s, cycle_s) <= CYCLES_LAGGING
+
+    def stays_whole(self, cycle_s: float) -> bool:
+        """Everything was kept for a while, though more arrived than was carried before."""
+        return self.held_s >= CYCLES_WHOLE * cycle_s and self.load > 1.0
 
 
 def elastic(

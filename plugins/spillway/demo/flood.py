@@ -1,5 +1,5 @@
-"""What an operator carries, measured by two floods: the first makes it warm, and a keep set by hand drains it; behind the second
-it falls while everybody beside it is as busy as in a rush, so that its own batches tell."""
+"""What an operator carries, measured by two floods: a burst makes everything warm, and a keep that is set by hand drains it;
+behind the second one it falls while everybody beside it is as busy as in a rush, so that its own batches tell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from spillway.demo.course import Batch, capacity, peak
+from spillway.demo.course import Batch, capacity, pace, peak
 from spillway.demo.hand import Hand
 from spillway.demo.line import DRAIN_LIMIT_S, SHOW_EVERY_S, Line, LineFailed, Playing
 from spillway.demo.lineage import edges_before
@@ -19,27 +19,25 @@ from spillway.inject.scenario import Scenario
 
 T = TypeVar("T")
 
-FLOOD, LIMIT_S, EVERY_S = 2.0, 120.0, 1.0
-"""The first one, as a multiple of a scenario's peak."""
+BURST, BURSTS = 3.0, 3
+"""What is sent for a keep by hand to meet, as a multiple of a scenario's peak; so often at most."""
 SPARE = 1.2
-"""How many times the rows that a hand wants to meet it brings: some are read before the keep is in force."""
-MORE, RAMP_S = (1.5, 3.0), 60.0
-"""The second one rises from the first to the second multiple of what the operator did at its best until then: at last it is more
-than it carries, however cold it was."""
-SOON, SURELY = 3, 10
-"""Batches filled by it before what they tell is believed. What is new carries half of what it will: it is not compiled yet."""
-FLOODS = 3
-"""So many are made at most for a keep by hand."""
+"""How many times the rows that a hand wants to meet are to wait: some are read before the keep is in force."""
+FLOOD, RAMP_S = (0.75, 1.5), 60.0
+"""The second one rises from the first to the second multiple of the peak: at last it is more than an operator carries."""
+MEASURED_BY = 10
+"""Batches filled by it before what they tell is believed."""
+LIMIT_S, EVERY_S = 120.0, 1.0
 
 
-def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand, batches: int = SURELY) -> float:
-    """Rows per second an operator manages at keep 1 while everybody else carries more than that, by so many of its batches."""
-    best = _warmed(line, scenario, operator, hand)
-    since, target_s = line.now(), line.pipeline.batch_target_s
-    line.say(f"{MORE[0] * best:,.0f} events a second and more, until it is known how many of them {operator} carries …")
-    with _flood(line, scenario, MORE[0] * best, MORE[1] * best) as playing:
+def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
+    """Rows per second an operator manages at keep 1 while everybody else carries more than that."""
+    warm(line, scenario, operator, hand)
+    since, whole = line.now(), _peak(scenario)
+    line.say(f"{FLOOD[0] * whole:,.0f} events a second and more, until it is known how many of them {operator} carries …")
+    with _flood(line, scenario, FLOOD[0] * whole, FLOOD[1] * whole) as playing:
         found = _until(
-            lambda: capacity(_whole(line, since, playing, operator), target_s, least=batches),
+            lambda: capacity(_batches(line, since, playing, operator), line.pipeline.batch_target_s, least=MEASURED_BY),
             f"{operator} filled too few batches, or became quicker all along",
             line,
             playing,
@@ -49,24 +47,21 @@ def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand, batches:
     return found
 
 
-def _warmed(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
-    """The first flood comes to operators that have run nothing yet: their first batches start JVMs and Python processes. Returns
-    the most rows per second that the operator has kept of it."""
-    since, rate = line.now(), FLOOD * _peak(scenario)
-    line.say(f"a flood, which makes {operator} warm …")
+def warm(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
+    """A burst comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep by hand
+    drains it. Returns the most rows per second that the operator has kept of it in a batch."""
+    since, rate = line.now(), BURST * _peak(scenario)
+    hand.take()
     try:
-        for number in range(FLOODS):
+        for _ in range(BURSTS):
             with _flood(line, scenario, rate, rate) as playing:
                 few = f"what is written does not wait for {operator}"
                 _until(lambda: _waiting(line, operator) >= SPARE * hand.left(), few, line, playing)
-            _until(lambda: _batches(line, since, playing, operator), f"{operator} ran no batch", line)
-            if number == 0:
-                hand.take()
             _drain(line, operator)
             if not hand.left():
-                return max(b.kept / (b.ended_s - b.began_s) for b in _batches(line, since, playing, operator))
+                return max(pace([b]) for b in _batches(line, since, playing, operator))
         raise LineFailed(
-            f"After {FLOODS} floods {hand.left():,} rows are still to meet the keep set by hand: see `spillway events`."
+            f"After {BURSTS} bursts {hand.left():,} rows are still to meet the keep set by hand: see `spillway events`."
         )
     finally:
         hand.release()
@@ -93,10 +88,6 @@ def _flood(line: Line, scenario: Scenario, start: float, end: float) -> Iterator
 
 def _batches(line: Line, since: datetime, playing: Playing, operator: str) -> list[Batch]:
     return [b for b in line.course(since, playing) if b.consumer == operator]
-
-
-def _whole(line: Line, since: datetime, playing: Playing, operator: str) -> list[Batch]:
-    return [b for b in _batches(line, since, playing, operator) if b.keep == 1.0]
 
 
 def _peak(scenario: Scenario) -> float:

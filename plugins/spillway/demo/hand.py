@@ -1,4 +1,4 @@
-"""The person who sets a keep to get rid of a flood, and takes it back."""
+"""The person who sets a keep to get rid of a burst, and takes it back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from spillway.store import session, settings
 from spillway.store.queries import rows
 
 EDGE, KEEP = "union:heavy", 0.2
-ENOUGH_ROWS = 20_000
-"""So many rows are to meet the keep at least. Of fewer, what a fair shedder keeps is now and then off by a hundredth (more than
-three standard deviations here)."""
+ENOUGH_ROWS = 8_000
+"""So many rows are to meet the keep at least: of fewer, what a fair shedder keeps scatters too much to tell."""
 
 
 @dataclass(slots=True)
@@ -22,7 +21,7 @@ class Hand:
     decision: int | None = None
 
     def take(self) -> None:
-        self.decision = self._set(KEEP, 600.0, "a flood, by hand")
+        self.decision = self._set(KEEP, 600.0, "a burst, by hand")
         self.say(f"keep {KEEP:g} on {EDGE}, by hand (decision {self.decision}): from the next batch on")
 
     def left(self) -> int:
@@ -30,7 +29,7 @@ class Hand:
         return max(0, ENOUGH_ROWS - self.kept().rows_read)
 
     def release(self) -> None:
-        self._set(1.0, None, "the flood is over")
+        self._set(1.0, None, "the burst is over")
         self.say(f"keep 1 on {EDGE}, by hand")
 
     def kept(self) -> HandKeep:

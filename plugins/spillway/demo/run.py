@@ -1,4 +1,4 @@
-"""The demo's course: services up, pipeline running, rush hour under control, drain, verdict."""
+"""The demo's course: services up, pipeline running, a rush hour that stays until it is carried, drain, verdict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -18,16 +17,16 @@ from rich.console import Console
 from rich.table import Table
 
 from spillway.demo.control import controlled
-from spillway.demo.course import rush, scaled
-from spillway.demo.flood import SOON, saturate
+from spillway.demo.course import rush
+from spillway.demo.flood import warm
 from spillway.demo.hand import Hand
-from spillway.demo.line import SHOW_EVERY_S, Line, LineFailed, Playing
+from spillway.demo.lasting import Lasting
+from spillway.demo.line import Line, LineFailed, Playing
 from spillway.demo.lineage import compare, edges_before, good_events
 from spillway.demo.topics import Ends
 from spillway.demo.verdict import Measured, QueryFlow, Row, verdict
 from spillway.embedded import EmbeddedError, Stack
 from spillway.embedded.__main__ import ALL, Follow
-from spillway.inject.scenario import Scenario
 from spillway.inject.scenario import load as load_scenario
 from spillway.policy import Policy
 from spillway.store import pipelines, session
@@ -35,7 +34,7 @@ from spillway.store.errors import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
 PIPELINE, HEAVY, OVERLOAD = "taxi", "heavy", 2.0
-POLICY = ROOT / "policies" / "responsive.yaml"
+POLICY = ROOT / "policies" / "elastic.yaml"
 
 
 @dataclass(slots=True)
@@ -63,7 +62,6 @@ class Begun:
     """When the pipeline was asked to run."""
     since: datetime
     start: Ends
-    capacity: float
 
 
 def run(*, keep_up: bool, home: Path | None = None) -> int:
@@ -129,21 +127,24 @@ def _course(stack: Stack, console: Console) -> bool:
 
     console.rule("pipeline")
     line = Line(ROOT / "pipelines" / f"{PIPELINE}.yaml", stack.env["SPILLWAY_KAFKA"], say, "demo")
-    scenario = load_scenario(ROOT / "scenarios" / "rush_hour.yaml")
+    scenario = load_scenario(ROOT / "scenarios" / "long_rush.yaml")
     say("Airflow's DAG spillway_streams starts what is declared …")
     before = line.topics.ends(_all_topics(line))
     asked = line.start("off")
     hand = Hand(say, PIPELINE)
-    capacity = saturate(line, scenario, HEAVY, hand, SOON)
+    line.say("a burst, which makes everything warm …")
+    guess = warm(line, scenario, HEAVY, hand)
     line.await_letters(asked, before)
-    scenario = scaled(scenario, OVERLOAD * capacity / rush(scenario).peak)
-    begun = Begun(asked=asked, since=line.now(), start=line.topics.ends(_all_topics(line)), capacity=capacity)
+    begun = Begun(asked=asked, since=line.now(), start=line.topics.ends(_all_topics(line)))
+    rushing = Lasting(
+        line=line, shape=scenario, operator=HEAVY, overload=OVERLOAD, cycle_s=Policy.load().qod_cycle_s, carries=guess
+    )
 
-    console.rule(f"rush hour: {OVERLOAD:g} times what the heavy query carries, with Airflow's DAG spillway_qod in control")
+    console.rule(f"rush hour: {OVERLOAD:g} times what the heavy query carries, with Airflow's DAGs in control")
     memory = Memory(stack)
     threading.Thread(target=memory.run, daemon=True).start()
     try:
-        playing = _watch(line, scenario, say)
+        playing = rushing.watch()
     finally:
         memory.stop.set()
 
@@ -151,7 +152,7 @@ def _course(stack: Stack, console: Console) -> bool:
     ends = line.topics.ends([e.topic for e in line.pipeline.edges if e.producer is None])
     line.drain()
     line.await_letters(begun.since, begun.start)
-    measured = _measure(line, playing, begun, ends, memory.peak_mb, hand)
+    measured = _measure(line, rushing, playing, begun, ends, memory.peak_mb, hand)
     line.stop()
     return _print_verdict(console, measured)
 
@@ -167,25 +168,7 @@ def _outputs(line: Line) -> dict[str, str]:
     return {q.name: q.output.topic for q in line.pipeline.queries() if q.output is not None and q.output.topic}
 
 
-def _watch(line: Line, scenario: Scenario, say: Callable[[str], None]) -> Playing:
-    line.mode("advise")
-    cycle_s = Policy.load().qod_cycle_s
-    playing = line.play(scenario)
-    known: set[int] = set()
-    since = line.now()
-    while playing.thread.is_alive():
-        playing.thread.join(SHOW_EVERY_S)
-        line.hand_over(playing, cycle_s)
-        for made in line.settings(since, playing):
-            if made.decision not in known:
-                known.add(made.decision)
-                say(f"decision {made.decision}: keep {made.keep:.2f} on {made.edge}")
-        say(f"in {playing.rate:>6,.0f}/s   {line.look()}")
-    playing.ended()
-    return playing
-
-
-def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: float, hand: Hand) -> Measured:
+def _measure(line: Line, rushing: Lasting, playing: Playing, begun: Begun, ends: Ends, memory_mb: float, hand: Hand) -> Measured:
     report, spec = playing.ended(), line.pipeline
     edges = {r["edge"]: r for r in line.rows("demo_edges", since=begun.since)}
     batches = line.rows("demo_batches", since=begun.since)
@@ -233,7 +216,9 @@ def _measure(line: Line, playing: Playing, begun: Begun, ends: Ends, memory_mb: 
             line.course(begun.since, playing),
             line.settings(begun.since, playing),
             cycle_s,
+            height=rushing.height,
         ),
+        elastic=rushing.measured(playing, begun.since),
         windows=len(windows),
         decided=len({d["interval_end"].timestamp() for d in decisions}.intersection(windows)),
         refused=sum(d["status"] in ("refused", "failed") for d in decisions),

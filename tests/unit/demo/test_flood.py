@@ -1,4 +1,4 @@
-"""What an operator carries is measured warm, beside the others and at keep 1."""
+"""A burst makes an operator warm, a keep by hand gets rid of it, and what it carries is measured behind a second flood."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spillway.demo import flood
 from spillway.demo.course import Batch
-from spillway.demo.flood import FLOOD, MORE, SOON, SURELY, saturate
+from spillway.demo.flood import BURST, FLOOD, saturate, warm
 from spillway.demo.hand import ENOUGH_ROWS, KEEP
 from spillway.demo.line import Line, LineFailed, Playing
 from spillway.inject.scenario import Scenario, load
@@ -109,40 +109,42 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_measured_once_a_keep_by_hand_has_made_it_warm() -> None:
-    line = Flooded([100, 120, 150, 200, 210, 220, 230, 240])
+    line = Flooded([100, 120, 150, 200, 240])
     assert flooded(line) == pytest.approx(240.0)
     assert line.deeds == ["take", "release"]
-    assert line.rates == [FLOOD * PEAK, pytest.approx(MORE[0] * 240.0)]
+    assert line.rates == [BURST * PEAK, FLOOD[0] * PEAK]
 
 
-@pytest.mark.parametrize("batches", [SOON, SURELY])
-def test_what_becomes_quicker_is_not_believed_yet(batches: int) -> None:
-    """Its first batches at keep 1 are slower again, and at last it does three times as much as while it was warmed."""
+def test_the_most_that_was_kept_while_it_was_made_warm_is_told() -> None:
+    hand: Any = Hand(Flooded([100.0, 150.0, 260.0, 240.0]))
+    assert warm(hand.line, SCENARIO, "heavy", hand) == pytest.approx(260.0, rel=0.01)
+    assert hand.line.rates == [BURST * PEAK] and hand.left() == 0
+
+
+def test_what_becomes_quicker_is_not_believed_yet() -> None:
+    """Its first batches at keep 1 are slower again."""
 
     class Slower(Hand):
         def release(self) -> None:
             super().release()
-            self.line.paces = [400.0] * len(self.line.told) + [300.0 * 1.15**n for n in range(10)] + [1200.0]
+            self.line.paces = [400.0] * len(self.line.told) + [200.0 * 1.15**n for n in range(10)] + [800.0]
 
     hand: Any = Slower(Flooded([400.0]))
-    assert saturate(hand.line, SCENARIO, "heavy", hand, batches) == pytest.approx(1200.0, rel=0.06)
+    assert saturate(hand.line, SCENARIO, "heavy", hand) == pytest.approx(800.0, rel=0.06)
 
 
-def test_one_that_carries_more_than_the_scenario_has_is_given_more() -> None:
-    line = Flooded([800.0])
-    assert flooded(line) == pytest.approx(800.0)
-    assert line.rates[-1] == pytest.approx(MORE[0] * 800.0)
-
-
-def test_a_flood_that_was_read_before_the_keep_was_in_force_is_followed_by_another() -> None:
+def test_rows_that_were_read_before_the_keep_was_in_force_are_sent_again() -> None:
     class Late(Hand):
         def take(self) -> None:
-            for _ in range(6):
-                self.line.step()
-            super().take()
+            self.line.deeds.append("take")
 
-    hand: Any = Late(Flooded([800.0]))
-    assert saturate(hand.line, SCENARIO, "heavy", hand) == pytest.approx(800.0)
+        def left(self) -> int:
+            if len(self.line.rates) == 2:
+                self.line.keep = KEEP
+            return super().left()
+
+    hand: Any = Late(Flooded([500.0]))
+    assert saturate(hand.line, SCENARIO, "heavy", hand) == pytest.approx(500.0)
     assert len(hand.line.rates) == 3 and hand.left() == 0
 
 
@@ -152,7 +154,7 @@ def test_a_keep_that_is_never_in_force_is_told_and_taken_back() -> None:
             self.line.deeds.append("take")
 
     hand: Any = Vain(Flooded([800.0]))
-    with pytest.raises(LineFailed, match="After 3 floods 20,000 rows are still to meet the keep set by hand"):
+    with pytest.raises(LineFailed, match="After 3 bursts 8,000 rows are still to meet the keep set by hand"):
         saturate(hand.line, SCENARIO, "heavy", hand)
     assert hand.line.deeds == ["take", "release"]
 
@@ -160,10 +162,10 @@ def test_a_keep_that_is_never_in_force_is_told_and_taken_back() -> None:
 def test_an_operator_without_a_batch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Flooded):
         def course(self, since: datetime, playing: Playing) -> list[Batch]:
-            return []
+            return [] if "release" in self.deeds else super().course(since, playing)
 
     monkeypatch.setattr(flood, "LIMIT_S", 0.1)
-    with pytest.raises(LineFailed, match="After 0 s of flood heavy ran no batch"):
+    with pytest.raises(LineFailed, match="After 0 s of flood heavy filled too few batches"):
         flooded(Silent([450.0]))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from spillway.demo.control import Controlled
+from spillway.demo.elastic import Change, Elastic
 from spillway.demo.lineage import Compared
 from spillway.demo.verdict import HandKeep, Measured, QueryFlow, verdict
 
@@ -31,6 +32,19 @@ CONTROL = Controlled(
     shed_expected=40_000.0,
     batches_until=1,
 )
+CHANGE = Change(
+    operator="heavy",
+    words="executors 1 → 2, by handover",
+    state="done",
+    asked_s=60.0,
+    told_s=130.0,
+    pause_s=2.5,
+    steady_s=2.0,
+    more=True,
+)
+ELASTIC = Elastic(
+    operator="heavy", named_s=40.0, named=("heavy",), change=CHANGE, lagging_s=45.0, whole_s=180.0, held_s=30.0, load=1.33
+)
 HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
 GOOD = Measured(
     asked=1010,
@@ -45,6 +59,7 @@ GOOD = Measured(
     queries={"light": LIGHT, "heavy": HEAVY},
     hand=HAND,
     control=CONTROL,
+    elastic=ELASTIC,
     windows=11,
     decided=11,
     refused=0,
@@ -54,7 +69,10 @@ GOOD = Measured(
     memory_mb=4000.0,
     actions=(),
 )
-LAGGING = "lag above 2 s of traffic during the rush"
+LAGGING = "lag above 2 s of traffic at the height of the rush"
+LAGGING_AFTER = "lag above 2 s of traffic after that"
+NAMED, RESCALED = "who holds the pipeline back, by spillway_capacity", "rescaled by spillway_rescale, while it ran"
+WHOLE = "accuracy 1 again while the rush stays"
 LOST = "light: rows lost / doubled / foreign, by lineage"
 
 
@@ -98,13 +116,21 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
         ({"control": replace(CONTROL, lagging_s=inf)}, LAGGING),
         ({"control": replace(CONTROL, least={"light": 1.0, "heavy": 0.29})}, "least accuracy of any batch"),
         ({"control": replace(CONTROL, in_order=False)}, "who gave way"),
-        ({"control": replace(CONTROL, whole_again_s=76.0)}, "accuracy 1 again after the rush"),
-        ({"control": replace(CONTROL, whole_again_s=inf)}, "accuracy 1 again after the rush"),
+        ({"elastic": replace(ELASTIC, named=("heavy", "union"))}, NAMED),
+        ({"elastic": replace(ELASTIC, named=(), named_s=inf)}, NAMED),
+        ({"elastic": replace(ELASTIC, change=None)}, RESCALED),
+        ({"elastic": replace(ELASTIC, change=replace(CHANGE, state="rolled_back", pause_s=None))}, RESCALED),
+        ({"elastic": replace(ELASTIC, change=replace(CHANGE, more=False))}, RESCALED),
+        ({"elastic": replace(ELASTIC, lagging_s=46.0)}, LAGGING_AFTER),
+        ({"elastic": replace(ELASTIC, lagging_s=inf)}, LAGGING_AFTER),
+        ({"elastic": replace(ELASTIC, held_s=29.0)}, WHOLE),
+        ({"elastic": replace(ELASTIC, whole_s=inf, held_s=0.0)}, WHOLE),
+        ({"elastic": replace(ELASTIC, load=0.98)}, WHOLE),
         ({"control": replace(CONTROL, shed_kept=41_500)}, "rows kept where rows were shed"),
         ({"control": replace(CONTROL, shed_read=0, shed_kept=0, shed_expected=0.0)}, "rows kept where rows were shed"),
         ({"control": replace(CONTROL, batches_until=3)}, "a new keep is in force from"),
         ({"control": replace(CONTROL, batches_until=None)}, "a new keep is in force from"),
-        ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, rows_kept=4_250)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, batches_until=3)}, "… in force from"),
         ({"hand": replace(HAND, batches_until=None)}, "… in force from"),

@@ -1,0 +1,92 @@
+"""A rush that stays is as high as what an operator carries asks for, and judged by what it carried."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from spillway.demo.course import Batch, Factor, offered, rush, scaled
+from spillway.demo.lasting import AHEAD_S, Lasting
+from spillway.demo.line import Line, Playing
+from spillway.inject.scenario import load
+from spillway.topology import check_files
+
+ROOT = Path(__file__).resolve().parents[3]
+(TAXI,) = check_files([ROOT / "pipelines" / "taxi.yaml"]).pipelines
+SHAPE = load(ROOT / "scenarios" / "long_rush.yaml")
+SINCE = datetime(2031, 5, 5, tzinfo=UTC)
+BEGINS_S = rush(SHAPE).begins_s
+
+
+def batch(began_s: float, kept: int, *, took_s: float = 4.0, keep: float = 1.0) -> Batch:
+    times = {"began_s": began_s, "ended_s": began_s + took_s}
+    rows = {"read": int(kept / keep), "kept": kept, "lag": 500}
+    return Batch(edge="union:heavy", consumer="heavy", keep=keep, decision=None, **times, **rows)
+
+
+class Quiet(Line):
+    """A line on no services, on which nobody was named or rescaled."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self.pipeline, self.batches, self.told = TAXI, batches, list[str]()
+        self.say = self.told.append
+
+    def course(self, since: datetime, playing: Playing) -> list[Batch]:
+        return self.batches
+
+    def named(self, since: datetime, playing: Playing) -> list[tuple[float, tuple[str, ...]]]:
+        return []
+
+    def plan(self, since: datetime) -> None:
+        return None
+
+
+def lasting(line: Line, carries: float = 100.0) -> tuple[Lasting, Playing]:
+    """Forty seconds after it began, in the middle of its peak."""
+    factor = Factor(2.0 * carries / rush(SHAPE).peak)
+    found = Lasting(line=line, shape=SHAPE, operator="heavy", overload=2.0, cycle_s=15.0, carries=carries, factor=factor)
+    return found, Playing(scenario=scaled(SHAPE, factor), began=time.time() - 40.0)
+
+
+def test_the_rates_to_come_follow_what_two_filled_batches_of_the_rush_tell() -> None:
+    rushing, playing = lasting(Quiet([batch(BEGINS_S + 2, 800), batch(BEGINS_S + 6, 840)]))
+    assert offered(playing.scenario, 45.0) == pytest.approx(200.0)
+    rushing.follow(playing, SINCE)
+    assert (rushing.known, rushing.carries) == (True, pytest.approx(205.0))
+    assert offered(playing.scenario, 39.0) == pytest.approx(200.0), "what was sent is as it was"
+    assert offered(playing.scenario, 40.0 + AHEAD_S + 0.5) == pytest.approx(2 * 205.0)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [],
+        [batch(BEGINS_S + 2, 800)],  # one is not enough
+        [batch(BEGINS_S - 12, 800), batch(BEGINS_S - 6, 800)],  # before the rush
+        [batch(BEGINS_S + 2, 300, took_s=1.5), batch(BEGINS_S + 6, 300, took_s=1.5)],  # it was not busy
+        [batch(BEGINS_S + 2, 400), batch(BEGINS_S + 6, 800)],  # it becomes quicker
+    ],
+)
+def test_until_then_it_is_as_high_as_was_guessed(batches: list[Batch]) -> None:
+    rushing, playing = lasting(Quiet(batches))
+    rushing.follow(playing, SINCE)
+    assert (rushing.known, offered(playing.scenario, 60.0)) == (False, pytest.approx(200.0))
+
+
+def test_what_it_is_compared_with_is_what_was_carried_while_nothing_was_shed() -> None:
+    line = Quiet([batch(BEGINS_S + 2, 800), batch(BEGINS_S + 6, 800), batch(BEGINS_S + 10, 200, keep=0.2)])
+    rushing, playing = lasting(line)
+    rushing.follow(playing, SINCE)
+    found = rushing.measured(playing, SINCE)
+    stays = offered(SHAPE, SHAPE.duration_s - 2.0) / rush(SHAPE).peak
+    assert found.load == pytest.approx(2.0 * stays)
+    assert (found.change, found.is_named, found.is_rescaled, found.stays_whole(15.0)) == (None, False, False, False)
+
+
+def test_its_height_is_when_the_scenario_says() -> None:
+    rushing, playing = lasting(Quiet([batch(BEGINS_S + 2, 400), batch(BEGINS_S + 6, 400)]), carries=400.0)
+    before = rushing.height
+    rushing.follow(playing, SINCE)
+    assert rushing.height == before, "a guess that was too high does not make it shorter"
