@@ -39,7 +39,7 @@ from tests.support.line import until
 
 YAML = """
 pipeline: {name}
-trigger: 500ms
+trigger: 1s
 batch_target: 3s
 lineage: true
 operators:

@@ -20,7 +20,7 @@ from tests.support.live import Feed
 
 YAML = """
 pipeline: airline
-trigger: 500ms
+trigger: 1s
 lineage: true
 operators:
   pass:
@@ -92,7 +92,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
     with Line(full, YAML, converge_here=False) as line:
         until(line.running, 180, "spillway_streams starts the application\n" + driver_log(full))
         assert generation(line) == 1
-        feed = Feed(line, "airline.in", lambda n: (b"%d" % n, json.dumps({"n": n, "key": f"k{n}"}).encode()), 200)
+        feed = Feed(line, "airline.in", lambda n: (b"%d" % n, json.dumps({"n": n, "key": f"k{n}"}).encode()), 200, every_s=1.0)
         feed.start()
         until(
             lambda: line.sql("select count(*) from spillway.batch_metric where pipeline = 'airline'")[0][0] > 2,

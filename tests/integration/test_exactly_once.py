@@ -94,7 +94,7 @@ def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
     kills: collections.Counter[str] = collections.Counter()
     with Line(stack, YAML) as line:
         until(line.running, 240, "the applications run\n" + driver_log(stack))
-        feed = Feed(line, "kills.in", numbered(KEYS), 150, every_s=1.4)  # slowly, so that every kill falls into running batches
+        feed = Feed(line, "kills.in", numbered(KEYS), 200, every_s=2.0)  # slowly, so that every kill falls into running batches
         feed.start()
         settle(line, "the start")
 
@@ -109,28 +109,24 @@ def test_every_event_once_whatever_is_killed(stack: Stack) -> None:
                 kills["executor"] += line.kill_inside_transaction(open_in[topic], topic)
             settle(line, "executors were killed")
 
-        for round_ in range(2):
-            progress(f"an executor and its Python workers stop and wake up again, round {round_}")
-            zombie = chance.choice(line.executors())
-            family = [zombie, *zombie.children(recursive=True)]
-            line.kill(family, signal.SIGSTOP)
-            time.sleep(9)  # longer than the network timeout: its tasks run elsewhere by now
-            line.kill(family, signal.SIGCONT)
-            kills["zombie"] += 1
-            settle(line, "a zombie woke up")
+        progress("an executor of each application stops with its Python workers, and they wake up again")
+        zombies = [chance.choice(line.executors(application)) for application in ("first", "second")]
+        families = [p for zombie in zombies for p in (zombie, *zombie.children(recursive=True))]
+        line.kill(families, signal.SIGSTOP)
+        time.sleep(9)  # longer than the network timeout: their tasks run elsewhere by now
+        line.kill(families, signal.SIGCONT)
+        kills["zombie"] += len(zombies)
+        settle(line, "zombies woke up")
 
-        progress("kill -9 of Kafka")
+        progress("kill -9 of Kafka, while Postgres stops and starts")
         stack.kill("kafka")
-        stack.wait_healthy("kafka")
         kills["kafka"] += 1
-        settle(line, "Kafka restarted")
-
-        progress("Postgres stops and starts")
         stack.stop("postgres")
         time.sleep(4)
         stack.start("postgres")
         kills["postgres"] += 1
-        settle(line, "Postgres restarted")
+        stack.wait_healthy("kafka")
+        settle(line, "Kafka and Postgres restarted")
 
         rows_sent = feed.finish()
         for edge in ("kills.in:slow", "slow:by_source", "slow:by_shuffle", "slow:by_state"):

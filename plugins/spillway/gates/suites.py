@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import great_expectations.expectations as gxe
 from great_expectations.expectations.row_conditions import Column
 
@@ -10,7 +12,7 @@ from spillway.model.window import BEYOND_CORES
 EPSILON = 1e-6
 """Room for the arithmetic of floating-point numbers."""
 
-Rule = gxe.Expectation
+Rule: TypeAlias = gxe.Expectation
 
 
 # ---- what was observed: nodes ----
