@@ -28,7 +28,7 @@ from spillway.store import session
 from spillway.store.connection import connect
 
 POLICY, ELASTIC = REPO / "policies" / "responsive.yaml", REPO / "policies" / "elastic.yaml"
-"""The second one is that of the demo: as the first, and what holds a pipeline back for a minute is rescaled."""
+"""The second one is that of the demo."""
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def changeable_policy(tunables: Mapping[str, Any] = MappingProxyType({}), given_
 def change_policy(**tunables: Any) -> Policy:
     """From the next step of a cycle on; not for what is read once, such as the length of a cycle."""
     file = Path(os.environ["SPILLWAY_POLICY"])
-    lines = [line for line in POLICY.read_text(encoding="utf-8").splitlines() if line.split(":")[0] not in tunables]
+    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.split(":")[0] not in tunables]
     whole = Path(f"{file}.new")
     whole.write_text("\n".join([*lines, *(f"{name}: {value}" for name, value in tunables.items()), ""]), encoding="utf-8")
     whole.replace(file)

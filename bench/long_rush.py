@@ -23,7 +23,7 @@ from typing import Any
 from _common import REPO, exit_code, fail, finish, say
 from _line import ELASTIC, Strangers, on_airflow
 from spillway.demo.control import CYCLES_LAGGING, controlled
-from spillway.demo.course import rush, scaled
+from spillway.demo.course import scaled
 from spillway.demo.elastic import CYCLES_WHOLE, Elastic
 from spillway.demo.flood import warm
 from spillway.demo.hand import Hand
@@ -60,7 +60,7 @@ def run(stack: Any, line: Line, policy: Policy, scenario: Scenario, overload: fl
     since, strangers, cycle_s = line.now(), Strangers(stack), policy.qod_cycle_s
     rushing = Lasting(line=line, shape=scenario, operator=HEAVY, overload=overload, cycle_s=cycle_s, carries=guess)
     playing = rushing.watch()
-    others, within = strangers.cpu_pct(), rush(playing.scenario)
+    others, within = strangers.cpu_pct(), rushing.within(playing)
     line.drain()
     found = rushing.measured(playing, since)
     course, settings = line.course(since, playing), line.settings(since, playing)

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,10 @@ from spark_jobs.sinks import kafka as kafka_sink
 from spark_jobs.sinks.kafka import KafkaSink
 
 GOAL_THROUGHPUT, GOAL_SINK_CPU = 0.97, 1.3
-SINK_SIZES = {5_000: 100_000, 50_000: 400_000, 250_000: 1_000_000}
+SINK_SIZES = {5_000: 200_000, 50_000: 500_000, 250_000: 1_250_000}
 """Rows a batch → rows a run."""
+STARTING = 0.2
+"""What this share of its batches costs at first is left out: a driver starts its writers once, and runs for days."""
 WORDS_BATCH, BLOCK, BASES = 500_000, 6, ("plain", "same_reader")
 """A full batch takes about two seconds; pairs between two new beginnings; what Spillway is compared with."""
 PARTITIONS = 4
@@ -105,18 +107,33 @@ class Cluster:
                         self._seen[process.pid, process.create_time()] = times.user + times.system
         return sum(self._seen.values())
 
-    def timed(self, start: Callable[[str], StreamingQuery], meanwhile: Callable[[StreamingQuery], None]) -> Run:
-        """Runs one query over all there is, on a checkpoint of its own."""
+    def timed(self, start: Callable[[str], StreamingQuery], size: int, batches: int) -> Run:
+        """Runs one query over so many batches of that size, on a checkpoint of its own; those of its start do not count."""
         checkpoint = self.folder / uuid.uuid4().hex
-        cpu, wall = self.cpu_s(), time.monotonic()
         query = start(f"file:{checkpoint}")
-        meanwhile(query)
-        query.awaitTermination()
+        first = self._after(query, round(STARTING * batches))
+        cpu, wall = self.cpu_s(), time.monotonic()
+        last = self._after(query, batches)
         wall, cpu = time.monotonic() - wall, self.cpu_s() - cpu
-        done = [p for p in query.recentProgress if p["numInputRows"]]
+        query.stop()
+        done = [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] < last]
+        if any(p["numInputRows"] != size for p in done):
+            raise RuntimeError(f"not the batches that were to be measured: {[p['numInputRows'] for p in done]} rows")
         shutil.rmtree(checkpoint, ignore_errors=True)
-        batches = [p["batchDuration"] / 1000 for p in done[1:]] or [wall]
-        return Run(cpu_s=cpu, wall_s=wall, rows=sum(p["numInputRows"] for p in done), batch_s=statistics.median(batches))
+        batch_s = statistics.median(p["batchDuration"] / 1000 for p in done[first:])
+        return Run(cpu_s=cpu, wall_s=wall, rows=(last - first) * size, batch_s=batch_s)
+
+    @staticmethod
+    def _after(query: StreamingQuery, batches: int) -> int:
+        """Waits until so many are done, by a look that costs nearly nothing: it is part of what is measured. Returns how many."""
+        java: Any = query
+        while True:
+            last = java._jsq.lastProgress()
+            if last is not None and (done := last.batchId() + 1) >= batches:
+                return int(done)
+            if not query.isActive:
+                raise RuntimeError(f"the query ended: {query.exception()}")
+            time.sleep(0.1)
 
 
 def write(producer: Producer, topic: str, rows: int, make: Callable[[int], bytes]) -> None:
@@ -300,10 +317,10 @@ def compared(ours: list[Run], base: list[Run]) -> dict[str, Any]:
     }
 
 
-def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
+def sinks(cluster: Cluster, pairs: int, topics: Topics, sizes: Sequence[int]) -> dict[str, Any]:
     """The same rows from Kafka to Kafka through Spark's own sink (at least once) and through Spillway's (exactly once)."""
     bootstrap, topic = cluster.env["SPILLWAY_KAFKA"], "overhead.events"
-    total = max(SINK_SIZES.values())
+    total = max(SINK_SIZES[size] for size in sizes) * 11 // 10
     say(f"writing {total:,} events")
     topics.ensure([Topic(name=topic, partitions=PARTITIONS)])
     write(
@@ -314,20 +331,14 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
     )
     edge = Edge(name="e", topic=topic, producer=None, consumer="op", partitions=PARTITIONS)
     found: dict[str, Any] = {}
-    for size, rows in SINK_SIZES.items():
+    for size, rows in ((size, SINK_SIZES[size]) for size in sizes):
 
         def source(size: int = size) -> DataFrame:
             return read_edge(cluster.spark, edge, Input(bootstrap=bootstrap, max_rows=size)).select(
                 "key", "value", F.col("partition").alias("_src")
             )
 
-        def stop_at(query: StreamingQuery, limit: int = rows) -> None:
-            """The topic holds the rows of the largest size; a smaller run ends after its own."""
-            while query.isActive and sum(p["numInputRows"] for p in query.recentProgress) < limit:
-                time.sleep(0.05)
-            query.stop()
-
-        def spark_sink(number: int, size: int = size) -> Run:
+        def spark_sink(number: int, size: int = size, rows: int = rows) -> Run:
             out = f"overhead.spark.{size}.{number + 10}"
             topics.ensure([Topic(name=out, partitions=PARTITIONS)])
 
@@ -340,9 +351,9 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
                     .start()
                 )
 
-            return cluster.timed(start, stop_at)
+            return cluster.timed(start, size, rows // size)
 
-        def exactly_once(number: int, size: int = size) -> Run:
+        def exactly_once(number: int, size: int = size, rows: int = rows) -> Run:
             out = f"overhead.once.{size}.{number + 10}"
             marker = f"{out}.marker"
             topics.ensure(
@@ -361,7 +372,7 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics) -> dict[str, Any]:
                     .start()
                 )
 
-            return cluster.timed(start, stop_at)
+            return cluster.timed(start, size, rows // size)
 
         results = alternate({"spark": spark_sink, "exactly_once": exactly_once}, rounds=pairs, warm_up=1)
         ours, theirs = results["exactly_once"], results["spark"]
@@ -380,6 +391,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=24, help="pairs of batches of the word count that count (at least 6)")
     parser.add_argument("--sink-pairs", type=int, default=6, help="pairs of runs of the sinks")
     parser.add_argument("--skip-words", action="store_true")
+    parser.add_argument("--sizes", type=int, nargs="*", default=list(SINK_SIZES), choices=list(SINK_SIZES), help="rows a batch")
     parser.add_argument("--itself", action="store_true", help="the plain word count against itself: how far chance alone goes")
     parser.add_argument("--skip-sink", action="store_true")
     parser.add_argument("--quick", action="store_true", help="executors with the quick compiler, as the embedded services have")
@@ -392,7 +404,7 @@ def main() -> int:
             if not args.skip_words:
                 result["word_count"] = words(cluster, args.pairs, topics, itself=args.itself)
             if not args.skip_sink:
-                result["exactly_once"] = sinks(cluster, args.sink_pairs, topics)
+                result["exactly_once"] = sinks(cluster, args.sink_pairs, topics, args.sizes)
         finally:
             cluster.spark.stop()
     goals = {}

@@ -6,7 +6,7 @@ select a.pipeline, a.application,
        coalesce(greatest(p.executors_from, p.executors_to), later.executors_from, a.executors) as most,
        p.id is not null and coalesce(p.ended_at > %(end)s, true) as under_way, t.told_at,
        coalesce(t.verified_at, case when recent.ended_at <= %(end)s then recent.ended_at end) as settled_at,
-       case when t.told_at is not null then recent.generation_to end as rehearsed
+       taken.generation_to as rehearsed
 from spillway.application a
 left join lateral (
     select r.executors_from from spillway.rescale_plan r
@@ -14,7 +14,7 @@ left join lateral (
     order by r.id limit 1
 ) later on true
 left join lateral (
-    select r.id, r.executors_from, r.executors_to, r.ended_at, r.generation_to from spillway.rescale_plan r
+    select r.id, r.executors_from, r.executors_to, r.ended_at from spillway.rescale_plan r
     where r.pipeline = a.pipeline and r.application = a.application and r.requested_at <= %(end)s
       and (r.ended_at is null or r.ended_at > %(warm)s)
     order by r.id desc limit 1
@@ -25,4 +25,12 @@ left join lateral (
            max(s.ended_at) filter (where s.step = 'verify') as verified_at
     from spillway.rescale_step s where s.plan = recent.id and s.ended_at <= %(end)s
 ) t on true
+left join lateral (
+    select r.generation_to from spillway.rescale_plan r
+    join spillway.rescale_step s on s.plan = r.id and s.step = 'cutover' and s.state = 'done' and s.ended_at <= %(end)s
+    where r.pipeline = a.pipeline and r.application = a.application and r.requested_at > %(since)s - interval '1 hour'
+      and exists (select from spillway.rescale_step e where e.plan = r.id and e.step in ('rehearsed', 'caught_up')
+                  and coalesce((e.evidence ->> 'batches')::int, 0) > 0)
+    order by r.id desc limit 1
+) taken on true
 where a.pipeline = any(%(pipelines)s)

@@ -298,6 +298,21 @@ def test_a_rehearsed_driver_on_another_node_takes_over(line: Rescaled, feed: Fee
     until(lambda: not list(copies.glob("*/*/*")), 180, "the copies are removed, also what executors wrote afterwards")
 
 
+def test_a_shadow_with_other_buckets_takes_over(line: Rescaled, feed: Feed) -> None:
+    steady, began, checkpoint = line.steady(), time.time(), line.actual()["checkpoint"]
+    plan = line.succeed("shadow", "n1", 8)
+    until(lambda: line.successor(plan) == "ready", 300, lambda: "it has caught up\n" + driver_log(line.stack), every_s=0.2)
+    beside = max(line.gaps(began))
+    began = time.time()
+    line.cut_over(plan)
+    until(lambda: line.runs(checkpoint=checkpoint + 1, buckets=8), 300, lambda: "it runs\n" + driver_log(line.stack), every_s=0.1)
+    line.batches_go_on()
+    gap = max(line.gaps(began, line.folder(checkpoint=checkpoint), line.folder(checkpoint=checkpoint + 1)))
+    progress(f"shadow: longest gap {gap:.2f} s, {beside:.2f} s beside, steady {steady:.2f} s")
+    until(lambda: len(line.drivers()) == 2, 300, "the driver before it has ended")
+    line.end(plan)
+
+
 def test_a_driver_killed_while_it_repartitions(line: Rescaled, feed: Feed) -> None:
     """The next one finds half of it done, and does the rest."""
     checkpoint, generation = line.actual()["checkpoint"], line.generation()

@@ -157,16 +157,24 @@ def test_what_a_pause_has_left_is_drained_later(begin: Begin) -> None:
     assert (lag_of(later, "rec/heavy") or 0) > 10_000, "one that stays is no longer of the pause"
 
 
-@pytest.mark.parametrize(("rehearsed", "warming"), [(1, False), (2, True), (None, True)])
-def test_a_driver_that_has_rehearsed_does_not_warm_up(begin: Begin, rehearsed: int | None, warming: bool) -> None:
-    """It is new, and its query gets less than it is promised; if the successor died, whoever is launched in its place is cold."""
+@pytest.mark.parametrize(("rehearsed", "batches", "warming"), [(1, 3, False), (1, 0, True), (2, 3, True), (None, 3, True)])
+def test_a_driver_that_has_rehearsed_does_not_warm_up(begin: Begin, rehearsed: int | None, batches: int, warming: bool) -> None:
+    """It is new, and its query gets less than it is promised. One that played nothing is cold, and if the successor died, so is
+    whoever was launched in its place."""
     cycle = begin()
     cycle.sql("update spillway.heartbeat set started_at = %s where application = 'behind'", cycle.window(RUSH).start)
     cycle.sql("update spillway.edge_metric set rows_kept = rows_kept / 50 where edge = 'front:heavy'")
     assert any(o.warming for o in seen(cycle, RUSH).operators if o.application == "behind"), "without a plan it is cold"
-    plan = a_plan(cycle, 15.0 * RUSH - 60, launch=15.0 * RUSH - 30, cutover=15.0 * RUSH - 2)
+    ago = 15.0 * RUSH
+    plan = a_plan(cycle, ago - 60, ended_s=ago - 1, launch=ago - 30, rehearsed=ago - 4, cutover=ago - 2)
     cycle.sql("update spillway.rescale_plan set generation_to = %s where id = %s", rehearsed, plan)
+    cycle.sql(
+        "update spillway.rescale_step set evidence = jsonb_build_object('batches', %s) where plan = %s and step = 'rehearsed'",
+        batches, plan,
+    )  # fmt: skip
     assert any(o.warming for o in seen(cycle, RUSH).operators if o.application == "behind") is warming
+    a_plan(cycle, ago)
+    assert any(o.warming for o in seen(cycle, RUSH).operators if o.application == "behind") is warming, "whatever is asked next"
 
 
 # ---- whose CPU it is ----

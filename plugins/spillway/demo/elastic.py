@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from spillway.demo.control import CYCLES_LAGGING, LAG_LIMIT_S
-from spillway.demo.course import SAME, Lags, Rush, cycles, over
+from spillway.demo.course import SAME, Lags, Rush, cycles, over, worst
 
 CYCLES_WHOLE = 2
 """So many cycles at least everything is to be kept while the load stays."""
@@ -45,10 +45,14 @@ class Elastic:
     """From the change to the end of the last lag of more than 2 s of traffic; infinite: no end."""
     whole_s: float
     """From the beginning of the rush until every query got everything, and went on to; infinite: not before it ended."""
+    shed_before: bool
+    """Whether somebody still got less than everything when what runs was told to change: without that it was not needed."""
     held_s: float
-    """From then to its end."""
-    load: float
-    """What arrived meanwhile, as a multiple of what the operator carried before."""
+    """From then, and from the change, to its end."""
+    load: float | None
+    """What arrived meanwhile, as a multiple of what the operator carried at its height; None: that is not known."""
+    prepared_lag_s: float
+    """The largest lag between its height and the change, while that was prepared beside it."""
 
     @property
     def is_named(self) -> bool:
@@ -63,8 +67,9 @@ class Elastic:
         return cycles(self.lagging_s, cycle_s) <= CYCLES_LAGGING
 
     def stays_whole(self, cycle_s: float) -> bool:
-        """Everything was kept for a while, though more arrived than was carried before."""
-        return self.held_s >= CYCLES_WHOLE * cycle_s and self.load > 1.0
+        """Everything was kept for a while because of the change, though more arrived than was carried before."""
+        more = self.load is not None and self.load > 1.0
+        return self.shed_before and more and self.held_s >= CYCLES_WHOLE * cycle_s
 
 
 def elastic(
@@ -74,12 +79,15 @@ def elastic(
     change: Change | None,
     behind: Lags,
     steps: Sequence[tuple[float, Mapping[str, float]]],
-    load: float,
+    load: float | None,
     cycle_s: float,
+    *,
+    height: Rush | None = None,
 ) -> Elastic:
     """`found`: whom each evaluation named. `steps`: what the keeps in force deliver. A window that ends in the rush is of it."""
     first = next(((t, tuple(names)) for t, names in found if names and within.begins_s < t <= within.ends_s + cycle_s), None)
-    whole = whole_since(steps, within)
+    whole, told_s = whole_since(steps, within), None if change is None else change.told_s
+    since = whole if told_s is None else max(whole, told_s)
     return Elastic(
         operator=operator,
         named_s=inf if first is None else first[0] - within.begins_s,
@@ -87,8 +95,10 @@ def elastic(
         change=change,
         lagging_s=_lagging_s(behind, within, change, cycle_s),
         whole_s=whole - within.begins_s,
-        held_s=max(0.0, within.ends_s - whole) if whole < inf else 0.0,
+        shed_before=told_s is not None and _shed_at(steps, told_s),
+        held_s=max(0.0, within.ends_s - since) if since < inf else 0.0,
         load=load,
+        prepared_lag_s=worst(behind, (height or within).ends_s, within.ends_s if told_s is None else told_s),
     )
 
 
@@ -109,6 +119,17 @@ def whole_since(steps: Sequence[tuple[float, Mapping[str, float]]], within: Rush
         shed = shed or not whole
         since = min(since, t) if whole and shed else inf
     return since
+
+
+def _shed_at(steps: Sequence[tuple[float, Mapping[str, float]]], t_s: float) -> bool:
+    """Whether anybody got less than everything at a moment.
+
+    >>> steps = [(0.0, {"q": 1.0}), (20.0, {"q": 0.5}), (70.0, {"q": 1.0})]
+    >>> [_shed_at(steps, t) for t in (10.0, 30.0, 80.0)]
+    [False, True, False]
+    """
+    before = [step for t, step in steps if t <= t_s]
+    return bool(before) and any(a < 1.0 - SAME for a in before[-1].values())
 
 
 def _lagging_s(behind: Lags, within: Rush, change: Change | None, cycle_s: float) -> float:

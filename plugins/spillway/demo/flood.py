@@ -23,8 +23,9 @@ BURST, BURSTS = 3.0, 3
 """What is sent for a keep by hand to meet, as a multiple of a scenario's peak; so often at most."""
 SPARE = 1.2
 """How many times the rows that a hand wants to meet are to wait: some are read before the keep is in force."""
-FLOOD, RAMP_S = (0.75, 1.5), 60.0
-"""The second one rises from the first to the second multiple of the peak: at last it is more than an operator carries."""
+MORE, RAMP_S = (1.5, 3.0), 60.0
+"""The second one rises from the first to the second multiple of what the operator did at its best until then: at last it is more
+than it carries, however cold it was."""
 MEASURED_BY = 10
 """Batches filled by it before what they tell is believed."""
 LIMIT_S, EVERY_S = 120.0, 1.0
@@ -32,10 +33,10 @@ LIMIT_S, EVERY_S = 120.0, 1.0
 
 def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
     """Rows per second an operator manages at keep 1 while everybody else carries more than that."""
-    warm(line, scenario, operator, hand)
-    since, whole = line.now(), _peak(scenario)
-    line.say(f"{FLOOD[0] * whole:,.0f} events a second and more, until it is known how many of them {operator} carries …")
-    with _flood(line, scenario, FLOOD[0] * whole, FLOOD[1] * whole) as playing:
+    best = warm(line, scenario, operator, hand)
+    since = line.now()
+    line.say(f"{MORE[0] * best:,.0f} events a second and more, until it is known how many of them {operator} carries …")
+    with _flood(line, scenario, MORE[0] * best, MORE[1] * best) as playing:
         found = _until(
             lambda: capacity(_batches(line, since, playing, operator), line.pipeline.batch_target_s, least=MEASURED_BY),
             f"{operator} filled too few batches, or became quicker all along",
@@ -51,12 +52,14 @@ def warm(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
     """A burst comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep by hand
     drains it. Returns the most rows per second that the operator has kept of it in a batch."""
     since, rate = line.now(), BURST * _peak(scenario)
-    hand.take()
     try:
-        for _ in range(BURSTS):
+        for number in range(BURSTS):
             with _flood(line, scenario, rate, rate) as playing:
                 few = f"what is written does not wait for {operator}"
                 _until(lambda: _waiting(line, operator) >= SPARE * hand.left(), few, line, playing)
+            if number == 0:
+                _until(lambda: _before(line, operator), f"nothing came to {operator}", line)
+                hand.take()
             _drain(line, operator)
             if not hand.left():
                 return max(pace([b]) for b in _batches(line, since, playing, operator))
@@ -98,6 +101,12 @@ def _waiting(line: Line, operator: str) -> int:
     """Rows on the way to it."""
     lags = line.lags()
     return sum(lags[e.name] for e in edges_before(line.pipeline, operator))
+
+
+def _before(line: Line, operator: str) -> int:
+    """Rows right in front of it: it has begun with them, or is about to."""
+    lags = line.lags()
+    return sum(lags[e.name] for e in line.pipeline.inputs(operator))
 
 
 def _until(true: Callable[[], T | None], otherwise: str, line: Line, playing: Playing | None = None) -> T:

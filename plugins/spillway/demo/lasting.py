@@ -92,10 +92,11 @@ class Lasting:
         return self.overload * self.carries / rush(self.shape).peak
 
     def follow(self, playing: Playing, since: datetime) -> None:
-        """Once its filled batches tell what the operator carries, the rates to come are moved to that."""
-        if self.known:
+        """Once its filled batches tell what the operator carries, the rates to come are moved to that; not any more once it is
+        being rescaled."""
+        if self.known or self.line.plan(since) is not None:
             return
-        found = capacity(_rushed(self.line, playing, since, self.operator), self.line.pipeline.batch_target_s, least=KNOWN_BY)
+        found = capacity(self._rushed(playing, since), self.line.pipeline.batch_target_s, least=KNOWN_BY)
         if found is not None:
             self.carries, self.known = found, True
             self.factor.set(playing.elapsed_s + AHEAD_S, self._factor())
@@ -103,11 +104,11 @@ class Lasting:
 
     def measured(self, playing: Playing, since: datetime) -> Elastic:
         """What became of it."""
-        line, within = self.line, rush(playing.scenario)
+        line, within = self.line, self.within(playing)
         plan, course = line.plan(since), line.course(since, playing)
         change = None if plan is None else _change(plan, playing)
         until = inf if change is None or change.told_s is None else change.told_s
-        before = [b for b in _rushed(line, playing, since, self.operator) if b.ended_s < until]
+        before = [b for b in self._rushed(playing, since) if b.ended_s < until]
         full = filled(before, line.pipeline.batch_target_s)
         return elastic(
             self.operator,
@@ -116,20 +117,25 @@ class Lasting:
             change,
             lags(line.pipeline, course, playing.scenario),
             in_force(line.pipeline, course),
-            offered(playing.scenario, within.ends_s - 1.0) / (pace(full) if full else self.carries),
+            offered(playing.scenario, within.ends_s - 1.0) / pace(full) if full else None,
             self.cycle_s,
+            height=self.height,
         )
+
+    def _rushed(self, playing: Playing, since: datetime) -> list[Batch]:
+        """The operator's batches of the rush, as far as they kept what they read: that a row is read costs something, too."""
+        begins_s = rush(self.shape).begins_s
+        course = self.line.course(since, playing)
+        return [b for b in course if b.consumer == self.operator and b.began_s >= begins_s and b.keep >= MOSTLY]
+
+    def within(self, playing: Playing) -> Rush:
+        """When it was a rush, by the scenario's own rates: those that were played have a step where they were moved."""
+        return rush(replace(self.shape, duration_s=playing.scenario.duration_s))
 
     @property
     def height(self) -> Rush:
         """When it is at its height."""
         return height(self.shape)
-
-
-def _rushed(line: Line, playing: Playing, since: datetime, operator: str) -> list[Batch]:
-    """The operator's batches of the rush, as far as they kept what they read: that a row is read costs something, too."""
-    begins_s = rush(playing.scenario).begins_s
-    return [b for b in line.course(since, playing) if b.consumer == operator and b.began_s >= begins_s and b.keep >= MOSTLY]
 
 
 def _change(plan: Plan, playing: Playing) -> Change:

@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Table
 
 from spillway.demo.control import controlled
-from spillway.demo.course import rush
 from spillway.demo.flood import warm
 from spillway.demo.hand import Hand
 from spillway.demo.lasting import Lasting
@@ -140,7 +139,7 @@ def _course(stack: Stack, console: Console) -> bool:
         line=line, shape=scenario, operator=HEAVY, overload=OVERLOAD, cycle_s=Policy.load().qod_cycle_s, carries=guess
     )
 
-    console.rule(f"rush hour: {OVERLOAD:g} times what the heavy query carries, with Airflow's DAGs in control")
+    console.rule(f"rush hour: up to {OVERLOAD:g} times what the heavy query carries, with Airflow's DAGs in control")
     memory = Memory(stack)
     threading.Thread(target=memory.run, daemon=True).start()
     try:
@@ -212,7 +211,7 @@ def _measure(line: Line, rushing: Lasting, playing: Playing, begun: Begun, ends:
         control=controlled(
             spec,
             playing.scenario,
-            rush(playing.scenario),
+            rushing.within(playing),
             line.course(begun.since, playing),
             line.settings(begun.since, playing),
             cycle_s,

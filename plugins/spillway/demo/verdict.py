@@ -207,6 +207,7 @@ def _elastic(e: Elastic, cycle_s: float) -> list[Row]:
     change = e.change
     felt = "" if change is None or change.pause_s is None else f", longest gap {change.pause_s:.1f} s"
     steady = "" if change is None or change.steady_s is None else f" (steady {change.steady_s:.1f} s)"
+    load = "a load that is not known" if e.load is None else f"{e.load:.2f} times what {e.operator} carried at the height"
     lagging = "to the end of the rush" if e.lagging_s == inf else f"for {_time(e.lagging_s, cycles(e.lagging_s, cycle_s))}"
     return [
         Row(
@@ -223,14 +224,14 @@ def _elastic(e: Elastic, cycle_s: float) -> list[Row]:
         ),
         Row(
             what=f"lag above {LAG_LIMIT_S:g} s of traffic after that",
-            measured=lagging,
+            measured=f"{lagging} (up to {e.prepared_lag_s:.0f} s of traffic while it was prepared)",
             promised=f"at most {CYCLES_LAGGING} cycles",
             good=e.lag_is_back(cycle_s),
         ),
         Row(
             what="accuracy 1 again while the rush stays",
-            measured=f"after {e.whole_s:.0f} s, for {e.held_s:.0f} s" if e.whole_s < inf else "never",
-            promised=f"{CYCLES_WHOLE} cycles at {e.load:.2f} times what {e.operator} carried before",
+            measured=f"after {e.whole_s:.0f} s, for {e.held_s:.0f} s at {load}" if e.whole_s < inf else "never",
+            promised=f"{CYCLES_WHOLE} cycles, at more than {e.operator} carried before; shed until it was rescaled",
             good=e.stays_whole(cycle_s),
         ),
     ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 REPARTITION_SINCE = (4, 2)
 """The first version of Spark that can change the number of partitions of a checkpoint's state."""
 MEASURED = timedelta(seconds=120)
-"""How far back rates are looked for."""
+"""How far back rates are looked for, and nodes."""
 IDLE = timedelta(seconds=30)
 """How far back is looked for what nodes have idle: at the height of a rush it is another CPU than a minute later."""
 REMEMBERED = timedelta(days=14)
@@ -33,7 +33,7 @@ def world(conn: Connection, pipeline: str, *, now: datetime) -> RescaleWorld:
         spec = load(conn, pipeline)
         applications = {r["application"]: r for r in rows(conn, "rescale_applications", pipeline=pipeline)}
         states = {r["operator"]: r for r in rows(conn, "rescale_operators", pipeline=pipeline, since=now - MEASURED)}
-        nodes = rows(conn, "rescale_nodes", since=now - IDLE, now=now)
+        nodes = rows(conn, "rescale_nodes", since=now - MEASURED, idle_since=now - IDLE, now=now)
         why = repartition_refused()
         return RescaleWorld(
             now=now,

@@ -21,7 +21,16 @@ CHANGE = Change(
     more=True,
 )
 GOOD = Elastic(
-    operator="heavy", named_s=40.0, named=("heavy",), change=CHANGE, lagging_s=45.0, whole_s=180.0, held_s=30.0, load=1.33
+    operator="heavy",
+    named_s=40.0,
+    named=("heavy",),
+    change=CHANGE,
+    lagging_s=45.0,
+    whole_s=180.0,
+    shed_before=True,
+    held_s=30.0,
+    load=1.33,
+    prepared_lag_s=9.0,
 )
 LAG, KEPT = "lag_is_back_within_3_cycles", "all_is_kept_for_2_cycles_though_it_stays"
 
@@ -41,6 +50,8 @@ LAG, KEPT = "lag_is_back_within_3_cycles", "all_is_kept_for_2_cycles_though_it_s
         (replace(GOOD, lagging_s=inf), True, LAG),
         (replace(GOOD, held_s=29.0), True, KEPT),
         (replace(GOOD, load=1.0), True, KEPT),
+        (replace(GOOD, load=None), True, KEPT),
+        (replace(GOOD, shed_before=False), True, KEPT),
     ],
 )
 def test_what_is_promised_of_a_rush_that_stays(bench: Any, found: Elastic, floors: bool, missed: str | None) -> None:

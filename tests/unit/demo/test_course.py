@@ -11,6 +11,7 @@ from spillway.demo import course
 from spillway.demo.control import CYCLES_TO_RECOVER, controlled
 from spillway.demo.course import Batch, Rush, Set
 from spillway.demo.figure import samples
+from spillway.demo.run import POLICY as DEMO
 from spillway.inject.scenario import load, parse
 from spillway.model.samples import Measure
 from spillway.policy import Policy
@@ -278,8 +279,16 @@ def test_a_run_becomes_the_samples_of_a_figure() -> None:
     assert {s.run for s in found} == {"a"}
 
 
-def test_the_policy_of_the_demo_is_valid_and_lets_a_query_recover_in_time() -> None:
-    policy = Policy.load(ROOT / "policies" / "responsive.yaml", environ={})
+@pytest.mark.parametrize("file", [ROOT / "policies" / "responsive.yaml", DEMO])
+def test_policies_for_a_rush_are_valid_and_let_a_query_recover_in_time(file: Path) -> None:
+    policy = Policy.load(file, environ={})
     waits, half = policy.qod_raise_cycles - 1, 0.5
     assert waits + half / policy.qod_raise_limit < CYCLES_TO_RECOVER
     assert policy.qod_drain_horizon_s <= policy.qod_cycle_s
+
+
+def test_the_demo_rescales_within_its_rush() -> None:
+    policy, scenario = Policy.load(DEMO, environ={}), load(ROOT / "scenarios" / "long_rush.yaml")
+    named_s = policy.capacity_cycle_s * (policy.rescale_persist_evaluations + 1)
+    assert named_s < 60 < scenario.duration_s - course.height(scenario).ends_s
+    assert (policy.rescale_cooldown_up_s, policy.rescale_block_s, policy.rescale_retry_s) == (0, 0, 0), "also the second time"

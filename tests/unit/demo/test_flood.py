@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spillway.demo import flood
 from spillway.demo.course import Batch
-from spillway.demo.flood import BURST, FLOOD, saturate, warm
+from spillway.demo.flood import BURST, MORE, saturate, warm
 from spillway.demo.hand import ENOUGH_ROWS, KEEP
 from spillway.demo.line import Line, LineFailed, Playing
 from spillway.inject.scenario import Scenario, load
@@ -112,7 +112,7 @@ def test_it_is_measured_once_a_keep_by_hand_has_made_it_warm() -> None:
     line = Flooded([100, 120, 150, 200, 240])
     assert flooded(line) == pytest.approx(240.0)
     assert line.deeds == ["take", "release"]
-    assert line.rates == [BURST * PEAK, FLOOD[0] * PEAK]
+    assert line.rates == [BURST * PEAK, pytest.approx(MORE[0] * 240.0)]
 
 
 def test_the_most_that_was_kept_while_it_was_made_warm_is_told() -> None:
@@ -131,6 +131,12 @@ def test_what_becomes_quicker_is_not_believed_yet() -> None:
 
     hand: Any = Slower(Flooded([400.0]))
     assert saturate(hand.line, SCENARIO, "heavy", hand) == pytest.approx(800.0, rel=0.06)
+
+
+def test_one_that_carries_more_than_the_scenario_has_is_given_more() -> None:
+    line = Flooded([1100.0])
+    assert flooded(line) == pytest.approx(1100.0)
+    assert line.rates[-1] == pytest.approx(MORE[0] * 1100.0)
 
 
 def test_rows_that_were_read_before_the_keep_was_in_force_are_sent_again() -> None:

@@ -43,7 +43,16 @@ CHANGE = Change(
     more=True,
 )
 ELASTIC = Elastic(
-    operator="heavy", named_s=40.0, named=("heavy",), change=CHANGE, lagging_s=45.0, whole_s=180.0, held_s=30.0, load=1.33
+    operator="heavy",
+    named_s=40.0,
+    named=("heavy",),
+    change=CHANGE,
+    lagging_s=45.0,
+    whole_s=180.0,
+    shed_before=True,
+    held_s=30.0,
+    load=1.33,
+    prepared_lag_s=9.0,
 )
 HAND = HandKeep(edge="a:b", keep=0.4, rows_read=10_000, rows_kept=4_050, batches_until=1)
 GOOD = Measured(
@@ -126,6 +135,8 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
         ({"elastic": replace(ELASTIC, held_s=29.0)}, WHOLE),
         ({"elastic": replace(ELASTIC, whole_s=inf, held_s=0.0)}, WHOLE),
         ({"elastic": replace(ELASTIC, load=0.98)}, WHOLE),
+        ({"elastic": replace(ELASTIC, load=None)}, WHOLE),
+        ({"elastic": replace(ELASTIC, shed_before=False)}, WHOLE),
         ({"control": replace(CONTROL, shed_kept=41_500)}, "rows kept where rows were shed"),
         ({"control": replace(CONTROL, shed_read=0, shed_kept=0, shed_expected=0.0)}, "rows kept where rows were shed"),
         ({"control": replace(CONTROL, batches_until=3)}, "a new keep is in force from"),

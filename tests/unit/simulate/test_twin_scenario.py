@@ -151,7 +151,7 @@ def test_what_only_the_injector_needs_may_stay() -> None:
     assert load(_file(text)).world.loads[0].rate == Constant(100.0)
 
 
-def test_the_rush_hour_of_the_twin_has_the_policy_of_the_demo() -> None:
+def test_the_rush_hour_of_the_twin_has_the_policy_of_benches_on_the_line() -> None:
     assert load(SCENARIOS / "rush_hour.yaml").policy == Policy.load(str(REPO / "policies" / "responsive.yaml"), {})
 
 

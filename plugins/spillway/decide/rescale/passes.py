@@ -1,7 +1,7 @@
 """What limits a target, one pass after the other: each returns the number that is left of it and, where it changed, why.
 
-The order is: tolerance, step limit, bounds, buckets, quota, cool-down, frozen period, ineffective change. A pass that forbids
-the change returns the present number.
+The order is: tolerance, step limit, bounds, CPU, buckets, quota, cool-down, frozen period, ineffective change. A pass that
+forbids the change returns the present number.
 """
 
 from __future__ import annotations
@@ -102,18 +102,22 @@ def spread(lead: OperatorLoad, takes: float, world: RescaleWorld, policy: Policy
     return f"{lead.name} would take {takes:.2f} cores more, {has}, so its executors may be on any node"
 
 
-def cpu(current: int, target: int, world: RescaleWorld, policy: Policy) -> Passed:
-    """More executors bring nothing while every node is busy: they would take from each other, and from what runs beside them.
+def cpu(current: int, target: int, why: Reason, world: RescaleWorld, policy: Policy) -> Passed:
+    """More executors bring nothing while every node is busy: they would take from each other, and from what runs beside them. For
+    a floor they may: then somebody else has to give way.
 
     >>> from spillway.decide.rescale.examples import world
     >>> from spillway.model.rescale import Room
-    >>> cpu(1, 2, world(nodes=(Room(name="n1", idle=0.08), Room(name="n2", idle=0.0))), Policy()).words
+    >>> full, free = (world(nodes=(Room(name="n1", idle=idle), Room(name="n2", idle=0.0))) for idle in (0.08, 0.3))
+    >>> cpu(1, 2, Reason.BOTTLENECK_PERSISTS, full, Policy()).words
     'no node has CPU for another executor, the emptiest one is n1 with 0.08 idle cores'
-    >>> cpu(1, 2, world(nodes=(Room(name="n1", idle=0.3), Room(name="n2", idle=0.0))), Policy()), cpu(1, 2, world(), Policy())
-    (Passed(value=2, reason=None, words=''), Passed(value=2, reason=None, words=''))
+    >>> [cpu(1, 2, Reason.BOTTLENECK_PERSISTS, seen, Policy()).value for seen in (full, free, world())]
+    [1, 2, 2]
+    >>> cpu(1, 2, Reason.FLOORS_INFEASIBLE, full, Policy()).value
+    2
     """
     idle = {n.name: n.idle for n in world.nodes if n.idle is not None}
-    if target <= current or not idle or max(idle.values()) >= policy.rescale_node_idle:
+    if target <= current or why is Reason.FLOORS_INFEASIBLE or not idle or max(idle.values()) >= policy.rescale_node_idle:
         return Passed(target)
     emptiest, most = max(idle.items(), key=lambda item: item[1])
     words = f"no node has CPU for another executor, the emptiest one is {emptiest} with {most:.2f} idle cores"

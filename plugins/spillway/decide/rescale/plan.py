@@ -141,7 +141,7 @@ def limited(one: Sized, world: RescaleWorld, policy: Policy) -> RescalePlan:
         (Stage.TOLERANCE, lambda: passes.tolerance(current, course.value, policy)),
         (Stage.STEP_LIMIT, lambda: passes.step_limit(current, course.value, policy)),
         (Stage.BOUNDS, lambda: passes.bounds(operators, course.value, world, spread=bool(spread))),
-        (Stage.CPU, lambda: passes.cpu(current, course.value, world, policy)),
+        (Stage.CPU, lambda: passes.cpu(current, course.value, one.reason, world, policy)),
         (Stage.BUCKETS, lambda: passes.buckets(lead, operators, course.value, world)[0]),
         (Stage.QUOTA, lambda: passes.quota(current, course.value, world, policy)),
         (Stage.COOL_DOWN, lambda: passes.cool_down(current, course.value, world, policy)),

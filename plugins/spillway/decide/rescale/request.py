@@ -1,8 +1,8 @@
 """What a person asks for: a plan, or one sentence why it is refused.
 
 A request is bound by what would break something (bounds, buckets, commits, the engine) and by what the platform team has
-forbidden (quota, frozen periods). What keeps an automaton from flapping (tolerance, step limit, cool-down, ineffective changes)
-does not bind a person.
+forbidden (quota, frozen periods). What keeps an automaton from flapping or from asking in vain (tolerance, step limit, CPU,
+cool-down, ineffective changes) does not bind a person.
 """
 
 from __future__ import annotations
