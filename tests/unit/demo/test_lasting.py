@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from spillway.demo.course import Batch, Factor, offered, rush, scaled
@@ -83,6 +85,54 @@ def test_what_it_is_compared_with_is_what_was_carried_while_nothing_was_shed() -
     stays = offered(SHAPE, SHAPE.duration_s - 2.0) / rush(SHAPE).peak
     assert found.load == pytest.approx(2.0 * stays)
     assert (found.change, found.is_named, found.is_rescaled, found.stays_whole(15.0)) == (None, False, False, False)
+
+
+class Rescaled(Quiet):
+    """On which the operator was named, and a hand-over was told to it at a moment of what is played."""
+
+    def __init__(self, batches: list[Batch], told_s: float) -> None:
+        super().__init__(batches)
+        self.told_s, self.began = told_s, time.time() - 40.0
+
+    def named(self, since: datetime, playing: Playing) -> list[tuple[float, tuple[str, ...]]]:
+        return [(BEGINS_S + 20.0, ("heavy",))]
+
+    def plan(self, since: datetime) -> Any:
+        told = SimpleNamespace(ended_at=datetime.fromtimestamp(self.began + self.told_s, UTC))
+        return SimpleNamespace(
+            operator="heavy", changes="executors 1 → 2", kind="handover", state="done", executors_from=1, executors_to=2,
+            requested_at=datetime.fromtimestamp(self.began + self.told_s - 60.0, UTC), observed={"pause_s": 2.5, "steady_s": 3.0},
+            done=lambda step: told if step == "cutover" else None,
+        )  # fmt: skip
+
+
+AT_KEEP_1 = [batch(BEGINS_S + 2, 800), batch(BEGINS_S + 6, 800)]
+
+
+@pytest.mark.parametrize(
+    ("shed_until_s", "shed_before", "whole"),
+    [
+        (160.0, True, True),  # what was rescaled was shed until then
+        (100.0, False, False),  # it was whole long before: the rush had calmed, and nothing was needed
+        (300.0, True, False),  # it was no help
+    ],
+)
+def test_a_rescale_counts_only_if_it_ended_the_shedding(shed_until_s: float, shed_before: bool, whole: bool) -> None:
+    shed = [batch(t, 300, keep=0.5) for t in (40.0, 80.0, shed_until_s - 1.0)]
+    rushing, playing = lasting(Rescaled([*AT_KEEP_1, *shed, batch(shed_until_s, 400, took_s=2.0)], told_s=150.0), carries=200.0)
+    found = rushing.measured(playing, SINCE)
+    assert (found.is_named, found.is_rescaled, found.shed_before) == (True, True, shed_before)
+    assert found.change is not None and found.change.told_s == pytest.approx(150.0, abs=1.0)
+    assert found.load == pytest.approx(1.173, abs=0.01) and found.stays_whole(15.0) is whole
+    if whole:
+        assert found.held_s == pytest.approx(SHAPE.duration_s - shed_until_s)
+
+
+def test_what_was_never_filled_before_the_change_is_not_known() -> None:
+    rushing, playing = lasting(Rescaled([batch(200.0, 800), batch(204.0, 800)], told_s=150.0))
+    rushing.follow(playing, SINCE)
+    assert not rushing.known, "these are of what was rescaled"
+    assert rushing.measured(playing, SINCE).load is None
 
 
 def test_its_height_is_when_the_scenario_says() -> None:
