@@ -28,7 +28,7 @@ left join lateral (
 left join lateral (
     select r.generation_to from spillway.rescale_plan r
     join spillway.rescale_step s on s.plan = r.id and s.step = 'cutover' and s.state = 'done' and s.ended_at <= %(end)s
-    where r.pipeline = a.pipeline and r.application = a.application and r.requested_at > %(since)s - interval '1 hour'
+    where r.pipeline = a.pipeline and r.application = a.application and r.requested_at > %(since)s::timestamptz - interval '1 hour'
       and exists (select from spillway.rescale_step e where e.plan = r.id and e.step in ('rehearsed', 'caught_up')
                   and coalesce((e.evidence ->> 'batches')::int, 0) > 0)
     order by r.id desc limit 1

@@ -34,14 +34,14 @@ operators:
       service string not null, pickup_at timestamp not null, pickup_zone int not null, dropoff_zone int not null
     key: pickup_zone
     buckets: 2
-    args: {{work: 400000}}
+    args: {{work: 200000}}
     query: {{priority: 1, min_accuracy: {FLOOR}}}
 edges:
   - {{topic: qodlive.in, to: heavy, partitions: 2}}
 applications:
   heavy: {{operators: [heavy], node: n2, executors: 1}}
 """
-# One core manages about 40 of these rows a second.
+# One core manages about 60 of these rows a second.
 PER_S = 160
 POLICY = Policy(qod_cycle_s=10.0, qod_warm_up_s=1.0)
 
