@@ -44,7 +44,8 @@ ifdef T
 	@$(BIN)/python -m pytest $(T)
 else
 	@$(BIN)/python -m pytest $(PARALLEL) -m "not ($(SERVICES))"
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "$(SERVICES)" --durations=10
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "($(SERVICES)) and not alone" --durations=10
+	@$(BIN)/python -m pytest -m alone
 endif
 
 unit: setup  ## Run the unit tests only

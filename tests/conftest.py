@@ -35,25 +35,6 @@ signal.signal(signal.SIGTERM, _end_by_exception)  # so that fixtures still stop 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored, for all it starts too
 
 
-LIVE = {"stack", "full", "site", "home"}
-"""Fixtures that start Kafka, Spark or Airflow."""
-
-
-@pytest.hookimpl(tryfirst=True)  # before the processes look for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the order in which two processes are done soonest: tests that overload the machine in one of them, beside those that
-    need no more than Postgres in the other, and then all others. A file stays in one process."""
-
-    def fixtures(item: pytest.Item) -> set[str]:
-        return set(getattr(item, "fixturenames", ()))
-
-    live = {item.path for item in items if LIVE & fixtures(item)}
-    for item in items:
-        alone = item.get_closest_marker("alone") is not None
-        item.add_marker(pytest.mark.xdist_group("alone" if alone else item.nodeid.split("::")[0]))
-    items.sort(key=lambda item: 0 if item.get_closest_marker("alone") else 2 if item.path in live else 1)
-
-
 def pytest_sessionstart() -> None:
     """Also a session without services ends those of one that was killed."""
     for folder in sweep_scratch():
