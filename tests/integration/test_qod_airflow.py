@@ -85,7 +85,7 @@ def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Si
     began = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=6)
     store(site, Recording(start=began, seconds=1500.0, rush=(150.0, 1500.0), name="rec"))
     published = "select count(*) from spillway.decision where origin = 'live' and status = 'published'"
-    until(lambda: site.sql("read", published)[0][0] >= 3, 180, "cycles publish")
+    until(lambda: site.sql("read", published)[0][0] >= 4, 180, "cycles publish")
     [(least,)] = site.sql("read", "select keep from spillway.edge_setting where edge = 'front:heavy'")
     assert least < 1.0
 
