@@ -114,15 +114,14 @@ def verdict(m: Measured) -> list[Row]:
         )
     hand = m.hand
     share = hand.rows_kept / hand.rows_read if hand.rows_read else float("nan")
-    off = _tolerance(hand.keep, hand.rows_read)
     rows += _control(m)
     rows += _elastic(m.elastic, m.control.cycle_s)
     rows += [
         Row(
             what=f"keep {hand.keep:g} set by hand on {hand.edge}",
             measured=f"{share:.4f} of {hand.rows_read:,} rows",
-            promised=f"{hand.keep:g} ± {off:.2g}",
-            good=abs(share - hand.keep) <= off,
+            promised=f"{hand.keep:g} ± {SHARE_TOLERANCE:g}",
+            good=abs(share - hand.keep) <= SHARE_TOLERANCE,
         ),
         Row(
             what="… in force from",

@@ -141,7 +141,7 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
         ({"control": replace(CONTROL, shed_read=0, shed_kept=0, shed_expected=0.0)}, "rows kept where rows were shed"),
         ({"control": replace(CONTROL, batches_until=3)}, "a new keep is in force from"),
         ({"control": replace(CONTROL, batches_until=None)}, "a new keep is in force from"),
-        ({"hand": replace(HAND, rows_kept=4_250)}, "keep 0.4 set by hand on a:b"),
+        ({"hand": replace(HAND, rows_kept=4_150)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, rows_read=0, rows_kept=0)}, "keep 0.4 set by hand on a:b"),
         ({"hand": replace(HAND, batches_until=3)}, "… in force from"),
         ({"hand": replace(HAND, batches_until=None)}, "… in force from"),
