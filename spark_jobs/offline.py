@@ -25,6 +25,8 @@ for folder in (Path(__file__).resolve().parents[1], Path(__file__).resolve().par
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+from py4j.protocol import Py4JJavaError  # noqa: E402
+from pyspark.errors import PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 from spark_jobs.runtime.checkpoint import Checkpoint, location  # noqa: E402
@@ -76,12 +78,22 @@ def main(argv: list[str] | None = None) -> int:
     }
     try:
         print(json.dumps(jobs[args.job](spark, checkpoints, args)))
-    except RuntimeError as error:
-        log.error("%s", error)
+    except (RuntimeError, PySparkException, Py4JJavaError) as error:
+        log.error("%s", sentence(str(error)))
         return 1
     finally:
         spark.stop()
     return 0
+
+
+def sentence(said: str) -> str:
+    """What went wrong, out of what Spark says of it: the first line, and the cause of all.
+
+    >>> sentence("Job aborted.\\n\\tat a.b(C.scala:1)\\nCaused by: x.Y: no such file\\n\\tat d.e(F.scala:2)\\n\\t... 52 more")
+    'Job aborted. Caused by: x.Y: no such file'
+    """
+    lines = [line.strip() for line in said.strip().splitlines()]
+    return " ".join([*lines[:1], *[line for line in lines[1:] if line.startswith("Caused by:")][-1:]])
 
 
 def _at(spark: SparkSession, checkpoints: str, args: argparse.Namespace, number: int) -> Checkpoint:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.session import with_state_stores
 from spark_jobs.runtime.state_files import STATE, state_of
 
 MODULUS = 2**64
@@ -51,6 +52,7 @@ def handles(checkpoint: Checkpoint, batch_id: int) -> list[Handle]:
 
 def digest(spark: SparkSession, location: str, batch_id: int) -> dict[int, tuple[int, int]]:
     """Rows and checksum of every bucket of the state of a batch. Reads the whole state."""
+    with_state_stores(spark)
     found: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for operator, store in _stores(spark, location):
         for bucket, rows, total in _summed(spark, location, batch_id, operator, store):

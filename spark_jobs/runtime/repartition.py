@@ -9,12 +9,12 @@ than the one before: no query starts on it until the same repartition was run to
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs.runtime.checkpoint import Checkpoint, Head
+from spark_jobs.runtime.session import with_state_stores
 from spark_jobs.runtime.state_files import STATE
 
 FIRST = (4, 2)
@@ -113,9 +113,7 @@ def repartition(spark: SparkSession, location: str, buckets: int) -> int:
 
 
 def _run(spark: SparkSession, location: str, buckets: int) -> None:
-    session: Any = spark._jsparkSession
-    # Who writes state looks for the coordinator of state stores, which Spark makes with the first look at its queries.
-    session.streams()
+    with_state_stores(spark)
     try:
         spark._streamingCheckpointManager.repartition(location, buckets)
     except PySparkException as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import SparkSession
 
 from spark_jobs.runtime.checkpoint import BUCKETS
@@ -30,3 +32,10 @@ def operator_session(spark: SparkSession, buckets: int, checkpoints: str) -> Spa
     for key, value in session_conf(buckets, checkpoints).items():
         session.conf.set(key, value)
     return session
+
+
+def with_state_stores(spark: SparkSession) -> None:
+    """Makes the coordinator of state stores, with which Spark begins at the first look at its queries: who loads a snapshot of
+    state, or writes one, reports to it, also in a process that runs no query."""
+    session: Any = spark._jsparkSession
+    session.streams()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +40,29 @@ def test_every_bucket_has_a_handle_with_its_rows_and_a_checksum(counted: Counted
     assert found == digested(counted.spark, counted.location, 5)
     assert [(h.rows, h.checksum) for h in found] != [(h.rows, h.checksum) for h in digested(counted.spark, counted.location, 4)]
     assert [h.rows for h in handles(counted.checkpoint, 5)] == [None] * 4
+
+
+ELSEWHERE = """
+import json, sys
+from pyspark.sql import SparkSession
+from spark_jobs.runtime.digest import digest
+from spark_jobs.runtime.session import operator_session
+first = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark = operator_session(first, 1, sys.argv[1])
+print(json.dumps(sorted(digest(spark, sys.argv[1], int(sys.argv[2])).items())))
+"""
+
+
+def test_state_with_snapshots_is_counted_in_a_process_that_ran_no_query(counted: Counted) -> None:
+    """As a job beside the driver is: who loads a snapshot reports that to a coordinator, which comes with a first query."""
+    batch = repartition(counted.spark, counted.location, 8)
+    assert list(Path(counted.location.removeprefix("file:")).glob("state/0/*/*.zip")), "what is rewritten is a snapshot"
+    here = digest(counted.spark, counted.location, batch)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", ELSEWHERE, counted.location, str(batch)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert {int(b): tuple(found) for b, found in json.loads(done.stdout.splitlines()[-1])} == here
 
 
 def test_a_change_of_one_value_changes_the_checksum(counted: Counted) -> None:
