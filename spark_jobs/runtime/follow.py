@@ -30,6 +30,11 @@ UNLIMITED = 2**60
 TIMES, TIMES_MOST = 4, 64
 """So many bounds of the query it follows are read at once, twice as many after every batch that was not enough: nobody waits for
 what follows, but what is bound to be a little too slow would be so for ever."""
+WARM = 3
+"""So many batches what follows has to have done before it is level: its first one starts what a cold process starts, and whoever
+took over then would wait for it."""
+_QUIET_S = 20.0
+"""After so long without anything to read it is level all the same."""
 _END = "allDataForTriggerAvailableNow"
 _TRIGGER_S = 0.1
 
@@ -90,8 +95,10 @@ class Follower:
         """The batch of the original that has been repeated, itself or with later ones."""
         self._target: tuple[int, Offsets] | None = None
         self._times = TIMES
+        self._finished = 0
+        self._quiet_since = time.monotonic()
         self.level = False
-        """What it read last, or reads now, was all that the original had committed by then."""
+        """It is warm, and what it read last, or reads now, was all that the original had committed by then."""
 
     def start(self) -> None:
         actor = self.actor
@@ -109,7 +116,7 @@ class Follower:
             known = [self._copied or 0]
         if not known:
             raise FollowFailed(f"{actor.location} stands where {self._original.location} never stood")
-        self._done = known[-1]
+        self._done, self._quiet_since = known[-1], time.monotonic()
 
     @property
     def _fresh(self) -> bool:
@@ -138,6 +145,7 @@ class Follower:
             if self.actor.position[1] != self._target[1]:
                 return self._behind()
             (self._done, self._read), self._target = self._target, None
+            self._finished += 1
         ends = self._ends(self._done)
         if self._singly and ends and ends[0][0] != self._done + 1:
             raise FollowFailed(f"{self._original.location} has forgotten batch {self._done + 1}: what follows it is too slow")
@@ -146,8 +154,11 @@ class Follower:
             self._read_up_to(self._target[1])
         elif ends:
             self._done = ends[-1][0]
-        self.level = self._target is None or self._target[0] == ends[-1][0]
-        self._times = TIMES if self.level else min(2 * self._times, TIMES_MOST)
+        at_end = self._target is None or self._target[0] == ends[-1][0]
+        if self._target is not None:
+            self._quiet_since = time.monotonic()
+        self.level = at_end and (self._finished >= WARM or time.monotonic() - self._quiet_since > _QUIET_S)
+        self._times = TIMES if at_end else min(2 * self._times, TIMES_MOST)
         return rows_between(self._read, ends[-1][1]) if ends else 0
 
     def _behind(self) -> int:
