@@ -157,6 +157,8 @@ class Reason(StrEnum):
     WARMING = "warming"
     BELOW_FLOOR = "below_floor"
     WITHIN_TOLERANCE = "within_tolerance"
+    ON_THE_WAY = "on_the_way"
+    """Rows that were shed above by the keeps before are not to fall below the floor."""
     RAISE_WAITS = "raise_waits"
     RAISE_LIMITED = "raise_limited"
     LAG_UNKNOWN = "lag_unknown"

@@ -14,6 +14,7 @@
 | floors.py | do floors fit, after which moves; how many cores are missing |
 | reschedule.py, schedule.py | what moves (algorithm 2), where to (thesis algorithm 3.1) |
 | damping.py | against flapping |
+| flight.py | rows on the way, which meet keeps of two decisions |
 | hold.py | when not to decide |
 | words.py | reasons |
 | world.py, uses.py | the observation as columns, who uses what |

@@ -11,8 +11,9 @@ import numpy as np
 
 from spillway.decide.qod import hold
 from spillway.decide.qod.cpu import CORE, available, capped, on_nodes, required
-from spillway.decide.qod.damping import Damped, Order, damp
+from spillway.decide.qod.damping import Damped, Order, damp, lift
 from spillway.decide.qod.fill import ALIKE
+from spillway.decide.qod.flight import for_rows_on_the_way
 from spillway.decide.qod.paper import plan as literal_plan
 from spillway.decide.qod.plan import Plan, plan
 from spillway.decide.qod.propagate import downward, keeps, upward
@@ -102,7 +103,9 @@ def _decided(world: World, previous: Previous, policy: Policy, paper: bool, miss
         planned = plan(world, policy, before)
         ready = np.array([previous.raise_ready.get(name, 0) for name in query_names], dtype=np.intp)
         order = Order(world.rank, world.pair_operator, world.pair_query)
-        damped = damp(before, planned.possible, world.floor, ready, ~(lag.queries | keep.queries), policy, order)
+        may_rise = ~(lag.queries | keep.queries)
+        damped = damp(before, planned.possible, world.floor, ready, may_rise, policy, order)
+        damped = lift(damped, for_rows_on_the_way(world, damped.accuracy, in_force, may_rise, policy.qod_raise_limit))
     words = Words(world, planned, damped, lag.queries, keep, policy)
     edges = _edges(world, damped.accuracy, in_force, words)
     of_operator = upward(world, damped.accuracy)
@@ -142,7 +145,7 @@ def _decided(world: World, previous: Previous, policy: Policy, paper: bool, miss
 
 def _undamped(possible: Floats) -> Damped:
     none = np.zeros(len(possible), dtype=bool)
-    return Damped(possible, np.zeros(len(possible), dtype=np.intp), none, none, none)
+    return Damped(possible, np.zeros(len(possible), dtype=np.intp), none, none, none, none)
 
 
 def _edges(world: World, accuracy: Floats, in_force: Floats, words: Words) -> tuple[EdgeKeep, ...]:

@@ -7,7 +7,7 @@ skew the inputs of an operator nor hold a query below its floor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Damped:
     small: Flags
     waits: Flags
     limited: Flags
+    lifted: Flags
+    """Rows on the way need more than that for their floor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +95,10 @@ def damp(
         small=small & (gap != 0.0) & (accuracy != possible),
         waits=higher & ~rises & (accuracy < possible),
         limited=rises & (accuracy < possible),
+        lifted=np.zeros(len(accuracy), dtype=bool),
     )
+
+
+def lift(damped: Damped, accuracy: Floats) -> Damped:
+    """With more for some queries."""
+    return replace(damped, accuracy=accuracy, lifted=accuracy > damped.accuracy)

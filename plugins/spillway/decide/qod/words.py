@@ -64,6 +64,7 @@ class Words:
         self.below = set(plan.below_floor.tolist())
         self.warm = (plan.most < 1.0) & (plan.possible >= plan.most - ALIKE)
         self.small, self.waits, self.limited = damped.small.tolist(), damped.waits.tolist(), damped.limited.tolist()
+        self.lifted = damped.lifted.tolist()
         self.ready, self.lag_unknown = damped.ready.tolist(), lag_unknown.tolist()
         self.keep_unknown, self.blind = keep_unknown.queries.tolist(), set(np.flatnonzero(keep_unknown.edges).tolist())
         self.known: dict[int, tuple[Reason, str]] = {}
@@ -83,6 +84,9 @@ class Words:
     def _query(self, query: int) -> tuple[Reason, str]:
         possible = percent(self.possible[query])
         name = self.world.operators[self.world.query[query]].name
+        if self.lifted[query]:
+            floor = percent(self.floor[query])
+            return Reason.ON_THE_WAY, f" for now: rows on the way to {name} were shed before, and its floor is {floor} of all"
         if self.small[query]:
             tolerance = percent(self.policy.qod_tolerance)
             return Reason.WITHIN_TOLERANCE, f" as before: {possible} for {name} is a change below the tolerance of {tolerance}"

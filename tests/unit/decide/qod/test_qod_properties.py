@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from spillway.decide.qod import decide
-from spillway.model.qod import Decision, Observation, Previous
+from spillway.model.qod import Decision, Observation, Previous, Reason
 from spillway.policy import Policy
 
 from tests.support.qod_lp import cores_missing
@@ -225,10 +225,12 @@ def test_worlds_with_gaps_and_new_instances(cpu_model: str) -> None:
                 assert state.possible <= oracle.floor(name) + 1e-9, (seed, query)
             kinds["lowered"] += state.desired < before[query] - 1e-9
             kinds["raised"] += state.desired > max(before[query], state.floor) + 1e-9
-            kinds["blind"] += bool(may_not := blind.intersection(above) or not ready)
+            lifted = any(e.code is Reason.ON_THE_WAY for e in decision.edges if e.consumer in above)
+            kinds["on the way"] += lifted
+            kinds["blind"] += bool(may_not := blind.intersection(above) or not (ready or lifted))
             most = before[query] + (0.0 if may_not else policy.qod_raise_limit)
             assert state.desired <= max(most, state.floor) + 1e-9, (seed, query)
-    assert min(kinds[k] for k in ("slowed", "lowered", "raised", "blind")) > 50, kinds
+    assert min(kinds[k] for k in ("slowed", "lowered", "raised", "blind")) > 50 and kinds["on the way"], kinds
 
 
 def in_force(oracle: Oracle) -> dict[str, float]:
