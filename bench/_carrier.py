@@ -66,6 +66,7 @@ class Carrier:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.send_signal(signal.SIGKILL)
         self._process.wait(10)
+        (self.folder / HELD).unlink(missing_ok=True)
         return len(members)
 
     def __enter__(self) -> Carrier:
@@ -78,15 +79,22 @@ class Carrier:
     # -- between two passes, when a plan has come to a step
 
     def hold_at(self, step: str) -> None:
+        """The next plan that comes to it; one that is held goes on first."""
         (self.folder / HELD).unlink(missing_ok=True)
-        (self.folder / HOLD).write_text(step)
+        new = self.folder / f"{HOLD}.new"
+        new.write_text(step)
+        new.replace(self.folder / HOLD)
 
     @property
     def held(self) -> bool:
         return (self.folder / HELD).exists()
 
-    def release(self) -> None:
-        (self.folder / HOLD).unlink(missing_ok=True)
+    def release(self, then: str | None = None) -> None:
+        """Until it comes to another step, where one is given."""
+        if then is not None:
+            self.hold_at(then)
+        else:
+            (self.folder / HOLD).unlink(missing_ok=True)
 
 
 class _Carry:
@@ -133,7 +141,7 @@ class _Carry:
             step = hold.read_text()
             if any(p.at is not None and p.at.step == step and p.state in ("planned", "running") for p in plans):
                 (self._folder / HELD).touch()
-                while hold.exists():
+                while hold.read_text() == step:
                     time.sleep(0.01)
 
     def _submit(self, conn: Any, job: offline.Job) -> None:
@@ -152,7 +160,8 @@ class _Carry:
         env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": f"{REPO / 'plugins'}:{REPO}"}
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         if done.returncode:
-            say(offline.failed(conn, job, RuntimeError(done.stderr.strip()[-400:] or f"exit code {done.returncode}")))
+            said = [line for line in done.stderr.splitlines() if "spillway.offline ERROR" in line]
+            say(offline.failed(conn, job, RuntimeError(said[-1] if said else f"exit code {done.returncode}")))
         else:
             say(f"{job.name}: {' '.join(done.stdout.strip().splitlines()[-1:])}")
 

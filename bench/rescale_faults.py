@@ -5,6 +5,10 @@ its Python workers, of whoever carries the plan out, of Postgres, of Kafka, and 
 nobody helps. The plan has to finish or to go back by itself, what runs has to be as the outcome says, and every event must have
 been counted exactly once, which is checked by lineage.
 
+Faults that leave a plan its drivers strike one plan at step after step, until it has ended; whatever steps are left then have a
+plan of their own. What such a plan came to and what the ledger says is said of all its steps. The death of a driver or of a
+successor always has a plan of its own.
+
     make bench NAME=rescale_faults
     make bench NAME=rescale_faults ARGS="--kinds restart --steps stopped,started --faults driver,postgres"
 """
@@ -24,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg2
 from _carrier import Carrier
 from _common import exit_code, finish, say
 from _line import changeable_policy
@@ -64,6 +69,8 @@ applications:
 """
 OPERATOR, KEYS, RATE = "tally", 2_000, 300.0
 FAULTS = ("driver", "executor", "scheduler", "postgres", "kafka", "successor")
+IN_A_ROW = ("executor", "scheduler", "postgres", "kafka")
+"""Faults of which one plan has to bear several, one after the other."""
 REHEARSED = ("rehearsed", "repartitioned", "caught_up", "cutover", "taken_over")
 """Steps at which there is a successor to be killed."""
 ENDED_WELL = ("done", "rolled_back")
@@ -89,6 +96,19 @@ def cells(kinds: Sequence[str], wanted: Sequence[str] | None, faults: Sequence[s
     ]
 
 
+def rows(wanted: Sequence[tuple[str, str, str]]) -> list[tuple[str, list[str], str]]:
+    """The same with the steps of one plan together, as far as one plan can bear them.
+
+    >>> rows([("restart", "order", "kafka"), ("restart", "order", "driver"), ("restart", "done", "kafka")])
+    [('restart', ['order', 'done'], 'kafka'), ('restart', ['order'], 'driver')]
+    """
+    found: dict[tuple[str, ...], tuple[str, list[str], str]] = {}
+    for kind, step, fault in wanted:
+        which = (kind, fault) if fault in IN_A_ROW else (kind, fault, step)
+        found.setdefault(which, (kind, [], fault))[1].append(step)
+    return list(found.values())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """By lineage: what went in against what came out."""
@@ -111,6 +131,8 @@ class Cell:
     fault: str
     outcome: str
     """How the plan ended, or what was waited for in vain."""
+    went_on: bool = False
+    """It came to the next step that it was struck at."""
     as_said: bool
     """What runs is what the outcome says it is."""
     verdict: Verdict
@@ -120,7 +142,11 @@ class Cell:
     @property
     def ended(self) -> bool:
         """By itself, and well; a plan that fails before its first order has changed nothing."""
-        return self.outcome in ENDED_WELL or (self.outcome == "failed" and self.step == "validate")
+        return self.outcome in ENDED_WELL or (self.outcome == "failed" and self.step == "validate" and not self.went_on)
+
+    @property
+    def came_to(self) -> str:
+        return f"went on, {self.outcome}" if self.went_on else self.outcome
 
     @property
     def good(self) -> bool:
@@ -211,20 +237,25 @@ class Bed:
         until(self.line.runs_as_it_should, 60, "the operator runs")
 
     def cell(self, kind: str, step: str, fault: str) -> Cell:
+        return self.struck(kind, [step], fault)[0]
+
+    def struck(self, kind: str, steps: Sequence[str], fault: str) -> list[Cell]:
+        """One plan, struck at the first of these steps and at each of the others that it still comes to."""
         began, before = time.monotonic(), self.line.now_has()
-        wanted = change(kind, before)
+        wanted, reached = change(kind, before), list[str]()
         outcome, detail, as_said = "", "", False
-        self.carrier.hold_at(step)
+        self.carrier.hold_at(steps[0])
         try:
             plan = self.line.ask(kind, **wanted)
-            until(lambda: self.carrier.held or not self.line.plan(plan.id).open, REACH_LIMIT_S, f"step {step}", every_s=0.05)
-            if not self.carrier.held:
-                ended = self.line.plan(plan.id)
-                outcome, detail = "not reached", f"{ended.state}: {ended.detail}"
-            else:
-                say(f"{kind}, {step}: {self._strike(fault, self.line.plan(plan.id), before)}")
-                ended = self.line.followed(plan.id, PLAN_LIMIT_S)
-                outcome, detail = ended.state, ended.detail
+            for step, then in zip(steps, [*steps[1:], None], strict=True):
+                until(lambda: self.carrier.held or self._over(plan.id), REACH_LIMIT_S, f"step {step}", every_s=0.05)
+                if not self.carrier.held:
+                    break
+                reached.append(step)
+                say(f"{kind}, {step}: {self._strike(fault, self.line.plan(plan.id), then)}")
+            self.carrier.release()
+            ended = self.line.followed(plan.id, PLAN_LIMIT_S)
+            outcome, detail = ended.state if reached else "not reached", ended.detail
             as_said = self._is_as(ended, before, wanted)
         except (AssertionError, TimeoutError, RuntimeError) as error:
             outcome = outcome or "stuck"
@@ -234,47 +265,65 @@ class Bed:
         self.feed.pause()
         verdict = self.ledger.settled(LEDGER_LIMIT_S)
         self.feed.resume()
-        took = time.monotonic() - began
-        return Cell(
-            kind=kind, step=step, fault=fault, outcome=outcome, as_said=as_said, verdict=verdict, took_s=round(took, 1),
-            detail=detail,
-        )  # fmt: skip
+        cells = reached or list(steps[:1])
+        took = (time.monotonic() - began) / len(cells)
+        return [
+            Cell(
+                kind=kind, step=step, fault=fault, outcome=outcome, went_on=step != cells[-1], as_said=as_said, verdict=verdict,
+                took_s=round(took, 1), detail=detail,
+            )
+            for step in cells
+        ]  # fmt: skip
 
-    def _strike(self, fault: str, plan: Plan, before: Mapping[str, Any]) -> str:
-        """The plan is between two passes, at its step; as soon as the blow has fallen it goes on. Returns what was done."""
+    def _over(self, plan: int) -> bool:
+        """A store that is away says nothing of it."""
+        with contextlib.suppress(psycopg2.Error):
+            return not self.line.plan(plan).open
+        return False
+
+    def _strike(self, fault: str, plan: Plan, then: str | None) -> str:
+        """The plan is between two passes, at its step; as soon as the blow has fallen it goes on, to where it is held `then`.
+        Returns what was done."""
         line, now = self.line, self.line.now_has()
         if fault in ("postgres", "kafka"):
             pid = self.stack.kill(fault)
-            self.carrier.release()
+            self.carrier.release(then)
             self.stack.wait_healthy(fault)
             return f"killed {fault}, process {pid}"
         if fault == "scheduler":
-            self.carrier.release()
+            self.carrier.release()  # not to the next step: there it would be killed while it is held
             time.sleep(self._chance.uniform(0.0, 0.4))  # anywhere inside a pass
             killed = self.carrier.kill()
+            if then is not None:
+                self.carrier.hold_at(then)
             time.sleep(1.0)
             self.carrier.start()
             return f"killed whoever carries it out, {killed} processes"
         if fault == "executor":
-            of = self._executors(now["generation"])
-            victims = [p for one in of[-1:] for p in (one, *one.children(recursive=True))]
+            victims = self._executor(now["generation"])
         else:
             victims = line.driver(now["generation"] if fault == "driver" else plan.generation_to or -1)
         killed = line.kill(victims)
-        self.carrier.release()
+        self.carrier.release(then)
         if not killed:
             raise RuntimeError(f"there was no {fault} to be killed")
         return f"killed the {fault}, {killed} processes"
 
-    def _executors(self, generation: int) -> list[psutil.Process]:
-        """Of one generation, the newest last."""
+    def _executor(self, generation: int) -> list[psutil.Process]:
+        """The oldest of a generation, which has most of the state, with its Python workers; not while it is the only one."""
         text = "select spark_app from spillway.heartbeat where pipeline = %s and application = %s and generation = %s"
-        found = self.line.sql(text, self.line.pipeline.name, self.line.application, generation)
-        of = []
-        for process in self.line.executors():
-            with contextlib.suppress(psutil.Error):
-                of += [process] if any(app in process.cmdline() for (app,) in found) else []
-        return sorted(of, key=lambda p: p.create_time())
+        apps = [app for (app,) in self.line.sql(text, self.line.pipeline.name, self.line.application, generation)]
+
+        def there() -> list[psutil.Process]:
+            of = []
+            for process in self.line.executors():
+                with contextlib.suppress(psutil.Error):
+                    of += [process] if any(app in process.cmdline() for app in apps) else []
+            return sorted(of, key=lambda p: p.create_time())
+
+        with contextlib.suppress(AssertionError):
+            until(lambda: len(there()) > 1, 30, "two executors")
+        return [p for one in there()[:1] for p in (one, *one.children(recursive=True))]
 
     def _is_as(self, plan: Plan, before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         """Waits until the operator runs, by one driver, with what the outcome of the plan says it should have."""
@@ -310,14 +359,14 @@ def change(kind: str, now: Mapping[str, Any]) -> dict[str, Any]:
 def table(found: Sequence[Cell]) -> str:
     """One line per step and fault."""
     head = (
-        f"{'kind':<10} {'step':<14} {'fault':<10} {'outcome':<12} {'as said':<8} {'lost':>5} {'doubled':>8} {'wrong':>6} {'s':>7}"
+        f"{'kind':<10} {'step':<14} {'fault':<10} {'outcome':<21} {'as said':<8} {'lost':>5} {'doubled':>8} {'wrong':>6} {'s':>7}"
     )
     lines = [head, "-" * len(head)]
     for c in found:
         v = c.verdict
         mark = "" if c.good else "   <- " + (c.detail or "not exact")
         lines.append(
-            f"{c.kind:<10} {c.step:<14} {c.fault:<10} {c.outcome:<12} {'yes' if c.as_said else 'no':<8} "
+            f"{c.kind:<10} {c.step:<14} {c.fault:<10} {c.came_to:<21} {'yes' if c.as_said else 'no':<8} "
             f"{v.lost:>5} {v.doubled:>8} {v.wrong:>6} {c.took_s:>7.1f}{mark}"
         )
     return "\n".join(lines)
@@ -330,13 +379,14 @@ def conclude(found: Sequence[Cell], left_out: int = 0) -> int:
         "nothing_lost_or_doubled": all(c.verdict.exact for c in found),
     }
     outcomes = {
-        fault: dict(Counter(c.outcome for c in found if c.fault == fault)) for fault in dict.fromkeys(c.fault for c in found)
+        fault: dict(Counter(c.came_to for c in found if c.fault == fault)) for fault in dict.fromkeys(c.fault for c in found)
     }
     print(table(found))
     finish(
         "rescale_faults",
         {
             "cells": [{**asdict(c), "good": c.good} for c in found],
+            "plans": sum(not c.went_on for c in found),
             "outcomes": outcomes,
             "good": sum(c.good for c in found),
             "of": len(found),
@@ -371,12 +421,13 @@ def main(argv: list[str] | None = None) -> int:
             say("starting the services")
             stack.up()
             with bed(stack, folder / "carrier") as under:
-                for number, (kind, step, fault) in enumerate(wanted, 1):
-                    if time.monotonic() - began > 60 * args.minutes:
-                        say(f"{len(wanted) - number + 1} cells are left out")
-                        break
-                    found.append(under.cell(kind, step, fault))
-                    say(f"{number} of {len(wanted)}: {table(found[-1:]).splitlines()[-1]}")
+                for kind, row, fault in rows(wanted):
+                    left = row
+                    while left and time.monotonic() - began <= 60 * args.minutes:
+                        new = under.struck(kind, left, fault)
+                        found, left = [*found, *new], left[len(new) :]
+                        for line in table(new).splitlines()[2:]:
+                            say(f"{len(found)} of {len(wanted)}: {line}")
         finally:
             say("stopping the services")
             stack.clean()

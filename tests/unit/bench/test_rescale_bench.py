@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,10 +142,12 @@ def test_a_workload_fills_its_state_and_then_only_counts_on(bench: Any, name: st
     assert len({workload.make(n, keys) for n in range(100)}) == 100 and workload.make(7, keys) == workload.make(7, keys)
 
 
-def cell(bench: Any, outcome: str = "done", step: str = "verify", as_said: bool = True, **verdict: int) -> Any:
+def cell(
+    bench: Any, outcome: str = "done", step: str = "verify", as_said: bool = True, went_on: bool = False, **verdict: int
+) -> Any:
     faults = bench("rescale_faults")
     return faults.Cell(
-        kind="restart", step=step, fault="driver", outcome=outcome, as_said=as_said, took_s=1.0,
+        kind="restart", step=step, fault="driver", outcome=outcome, as_said=as_said, went_on=went_on, took_s=1.0,
         verdict=faults.Verdict(**{"events": 5, "lost": 0, "doubled": 0, "wrong": 0, **verdict}),
     )  # fmt: skip
 
@@ -154,6 +159,7 @@ def cell(bench: Any, outcome: str = "done", step: str = "verify", as_said: bool 
         ({"outcome": "rolled_back"}, None),
         ({"outcome": "failed", "step": "validate"}, None),
         ({"outcome": "failed"}, "every_plan_ends_by_itself"),
+        ({"outcome": "failed", "step": "validate", "went_on": True}, "every_plan_ends_by_itself"),
         ({"outcome": "stuck"}, "every_plan_ends_by_itself"),
         ({"outcome": "not reached"}, "every_plan_ends_by_itself"),
         ({"as_said": False}, "what_runs_is_as_the_outcome_says"),
@@ -179,6 +185,120 @@ def test_every_step_of_every_kind_has_its_faults(bench: Any) -> None:
         of = {fault for k, s, fault in every if (k, s) == (kind, step)}
         assert of >= {"driver", "executor", "scheduler", "postgres", "kafka"}
         assert ("successor" in of) == (kind in ("handover", "shadow") and step in faults.REHEARSED)
+
+
+def test_one_plan_bears_what_leaves_it_its_drivers_and_no_cell_is_left_out(bench: Any) -> None:
+    faults = bench("rescale_faults")
+    every = faults.cells(["restart", "shadow"], None, faults.FAULTS)
+    rows = faults.rows(every)
+    assert sorted((kind, step, fault) for kind, row, fault in rows for step in row) == sorted(every)
+    for kind, row, fault in rows:
+        assert row == (faults.steps(kind) if fault in faults.IN_A_ROW else row[:1])
+
+
+def test_a_plan_is_held_at_one_step_after_the_other(bench: Any, tmp_path: Path) -> None:
+    """Between the process that carries plans out and whoever strikes it, by files."""
+    module = bench("_carrier")
+    carrier, carry = module.Carrier.__new__(module.Carrier), module._Carry.__new__(module._Carry)
+    carrier.folder = carry._folder = tmp_path
+
+    def passes(step: str) -> threading.Thread:
+        """One pass of the carrier, with a plan at this step."""
+        plan = SimpleNamespace(at=SimpleNamespace(step=step), state="running")
+        thread = threading.Thread(target=carry._hold, args=([plan],), daemon=True)
+        thread.start()
+        return thread
+
+    def held() -> bool:
+        deadline = time.monotonic() + 5.0
+        while not carrier.held and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return carrier.held
+
+    carrier.hold_at("a")
+    first = passes("a")
+    assert held() and first.is_alive()
+    carrier.release("b")
+    first.join(5.0)
+    assert not first.is_alive() and not carrier.held, "it goes on, and is held no more"
+    passes("a").join(5.0)
+    assert not carrier.held, "at another step it is not held"
+    second = passes("b")
+    assert held()
+    carrier.release()
+    second.join(5.0)
+    assert not second.is_alive()
+    passes("b").join(5.0)
+
+
+class Plans:
+    """Whoever carries plans out, and a line: of each plan is known at which step a fault ends it, and how."""
+
+    def __init__(self, course: list[str], ends: dict[str, str]) -> None:
+        self.course, self.ends, self.at, self.state, self.hold = course, ends, 0, "running", ""
+        self.struck: list[str] = []
+
+    def now_has(self) -> dict[str, Any]:
+        return {"executors": 2, "buckets": 4, "node": "n1", "generation": 1}
+
+    def ask(self, kind: str, **wanted: Any) -> Any:
+        self.at, self.state = 0, "running"
+        self._go_on()
+        return self.plan(1)
+
+    def plan(self, number: int) -> Any:
+        return SimpleNamespace(id=number, open=self.state == "running", state=self.state, detail="", step=self.course[self.at])
+
+    def followed(self, number: int, limit_s: float) -> Any:
+        assert self.state != "running"
+        return self.plan(number)
+
+    def hold_at(self, step: str) -> None:
+        self.hold = step
+
+    @property
+    def held(self) -> bool:
+        return self.state == "running" and self.course[self.at] == self.hold
+
+    def release(self, then: str | None = None) -> None:
+        self.hold = then or ""
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self.state == "running" and not self.held:
+            self.at += 1
+            if self.at == len(self.course):
+                self.at, self.state = 0, "done"
+
+    def strike(self, fault: str, plan: Any, then: str | None) -> str:
+        self.struck.append(plan.step)
+        if plan.step in self.ends:
+            self.state = self.ends[plan.step]
+        self.release(then)
+        return fault
+
+
+@pytest.mark.parametrize(
+    ("steps", "ends", "found"),
+    [
+        (["a", "b", "c"], {}, [("a", "went on, done"), ("b", "went on, done"), ("c", "done")]),
+        (["a", "b", "c"], {"b": "rolled_back"}, [("a", "went on, rolled_back"), ("b", "rolled_back")]),
+        (["b"], {}, [("b", "done")]),
+        (["x", "b"], {}, [("x", "not reached")]),
+    ],
+)
+def test_a_plan_is_struck_at_step_after_step_until_it_ends(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, steps: list[str], ends: dict[str, str], found: list[tuple[str, str]]
+) -> None:
+    faults, plans = bench("rescale_faults"), Plans(["a", "b", "c"], ends)
+    under = faults.Bed.__new__(faults.Bed)
+    under.line = under.carrier = plans
+    under.feed = SimpleNamespace(pause=lambda: None, resume=lambda: None)
+    under.ledger = SimpleNamespace(settled=lambda _: faults.Verdict(events=1, lost=0, doubled=0, wrong=0))
+    monkeypatch.setattr(under, "_strike", plans.strike)
+    monkeypatch.setattr(under, "_is_as", lambda *_: True)
+    assert [(c.step, c.came_to) for c in under.struck("restart", steps, "kafka")] == found
+    assert plans.struck == [step for step, outcome in found if outcome != "not reached"]
 
 
 def test_no_table_without_cells_is_good(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
