@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any
 
 import psutil
-import requests
 from _common import REPO, say
 from spillway.act.launch.standalone import StandaloneLauncher
 from spillway.act.live import resident
@@ -26,6 +25,8 @@ from spillway.embedded.owner import scratch
 from spillway.policy import Policy
 from spillway.store import session
 from spillway.store.connection import connect
+
+from tests.support import airflow_rest
 
 POLICY, ELASTIC = REPO / "policies" / "responsive.yaml", REPO / "policies" / "elastic.yaml"
 """The second one is that of the demo."""
@@ -111,30 +112,12 @@ def _cycles(policy: Policy, stop: threading.Event) -> None:
             stop.wait(1.0)
 
 
-class Airflow:
-    """The REST API of the stack's Airflow."""
-
-    def __init__(self, stack: Stack) -> None:
-        self._url = stack.env["SPILLWAY_AIRFLOW"]
-        user, password = stack.airflow_login
-        login = requests.post(f"{self._url}/auth/token", json={"username": user, "password": password}, timeout=20)
-        login.raise_for_status()
-        self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
-
-    def call(self, method: str, path: str, **more: Any) -> Any:
-        answer = requests.request(method, f"{self._url}/api/v2{path}", headers=self._headers, timeout=20, **more)
-        answer.raise_for_status()
-        return answer.json()
-
-    def pause(self, dag: str, paused: bool) -> None:
-        self.call("PATCH", f"/dags/{dag}", json={"is_paused": paused})
-
-    def runs(self, dag: str, since: datetime) -> list[dict[str, Any]]:
-        """Those that began since then and have ended."""
+class Airflow(airflow_rest.Airflow):
+    def ended(self, dag: str, since: datetime) -> list[dict[str, Any]]:
+        """Runs that began since then and have ended."""
         asked = {"order_by": "-run_after", "limit": 100, "start_date_gte": since.isoformat()}
         runs = self.call("GET", f"/dags/{dag}/dagRuns", params=asked)["dag_runs"]
-        found: list[dict[str, Any]] = [r for r in runs if r["end_date"]]
-        return found
+        return [r for r in runs if r["end_date"]]
 
 
 class Cpu:

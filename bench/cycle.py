@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import _line
 import psutil
 from _common import all_published, exit_code, finish, say, statuses
 from _line import change_policy, changeable_policy
@@ -27,6 +26,8 @@ from spillway.act.live import last_window
 from spillway.embedded import Stack
 from spillway.embedded.owner import scratch
 
+from tests.support import airflow_rest
+from tests.support.airflow_rest import moment
 from tests.support.recorded import Recording, store
 
 SERVICES = ("postgres", "airflow")
@@ -55,14 +56,10 @@ class Measured:
     """Of all services together."""
 
 
-class Airflow(_line.Airflow):
-    def runs(self, dag: str, since: datetime) -> list[dict[str, Any]]:
-        found = self.call("GET", f"/dags/{dag}/dagRuns", params={"order_by": "-run_after", "limit": 100})["dag_runs"]
-        return [r for r in found if r["end_date"] and moment(r["run_after"]) >= since]
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+class Airflow(airflow_rest.Airflow):
+    def ended(self, dag: str, since: datetime) -> list[dict[str, Any]]:
+        """Runs of since then that have ended."""
+        return [r for r in self.runs(dag) if r["end_date"] and moment(r["run_after"]) >= since]
 
 
 def cpu(stack: Stack, seconds: float) -> float:
@@ -107,7 +104,7 @@ def main() -> int:
                 store(database, Recording(start=began, seconds=length, rush=(300.0, length), seed=number, name=f"rec{number}"))
             under = {model: measure(stack, database, airflow, model, args) for model in MODELS}
             say("pausing the cycles")
-            airflow.pause("spillway_qod", True)
+            airflow.pause("spillway_qod")
             time.sleep(20)
             without = cpu(stack, args.seconds)
         finally:
@@ -122,7 +119,7 @@ def measure(stack: Stack, database: Store, airflow: Airflow, model: str, args: a
     until(lambda: database.sql("read", PUBLISHED, model)[0][0] >= 2 * args.pipelines, 180, "cycles run")
     since = datetime.now(UTC)
     used = cpu(stack, args.seconds)
-    runs = airflow.runs("spillway_qod", since)
+    runs = airflow.ended("spillway_qod", since)
     say(f"with cycles, {model}: {used:.1f} % of a core")
     windows = [last_window(policy.qod_cycle_s, moment(r["data_interval_end"])).end for r in runs]
     decided = database.sql("read", DECIDED, model, windows)

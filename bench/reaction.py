@@ -168,21 +168,21 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(stack: Any, line: Line, policy: Policy, scenario: Scenario) -> int:
     airflow, cycle_s = Airflow(stack), policy.qod_cycle_s
-    airflow.pause(DAG, True)
+    airflow.pause(DAG)
     line.start("apply")
     capacity = saturate(line, scenario, HEAVY, Hand(say, line.pipeline.name))
     off = Cpu(stack, "airflow", "postgres")
     watch(line, of(scenario, capacity, [(QUIET_CYCLES * cycle_s, CALM)]))
     off_pct = off.pct()
     say(f"with {DAG} paused, Airflow and Postgres take {off_pct:.0f} % of a core")
-    airflow.pause(DAG, False)
+    airflow.pause(DAG, paused=False)
     steps, begins = staircase(scenario, capacity, cycle_s)
     on, strangers = Cpu(stack, "airflow", "postgres"), Strangers(stack)
     since = line.now()
     playing = watch(line, steps)
     on_pct, others = on.pct(), strangers.cpu_pct()
     report = playing.ended()
-    runs, decided = airflow.runs(DAG, since), line.rows("demo_decisions", since=since)
+    runs, decided = airflow.ended(DAG, since), line.rows("demo_decisions", since=since)
     windows = {d["id"]: d["interval_end"].timestamp() - playing.began for d in decided}
     ends = {last_window(cycle_s, datetime.fromisoformat(r["data_interval_end"])).end for r in runs}
     settings, batches = line.settings(since, playing), line.course(since, playing)

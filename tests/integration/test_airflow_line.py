@@ -5,15 +5,14 @@ from __future__ import annotations
 import collections
 import json
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import requests
 from spillway.embedded import Stack
 
+from tests.support.airflow_rest import Airflow, moment
 from tests.support.embedded import cli, nothing_runs
 from tests.support.line import Line, driver_log, until
 from tests.support.live import Feed
@@ -35,36 +34,6 @@ applications:
 """
 
 
-class Airflow:
-    """The REST API, as an operator's own scripts would use it."""
-
-    def __init__(self, stack: Stack) -> None:
-        self._url = stack.env["SPILLWAY_AIRFLOW"]
-        user, password = stack.airflow_login
-        login = requests.post(f"{self._url}/auth/token", json={"username": user, "password": password}, timeout=20)
-        login.raise_for_status()
-        self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
-
-    def get(self, path: str, **parameters: Any) -> Any:
-        answer = requests.get(f"{self._url}/api/v2{path}", params=parameters, headers=self._headers, timeout=20)
-        answer.raise_for_status()
-        return answer.json()
-
-    def runs(self, dag: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.get(f"/dags/{dag}/dagRuns", order_by="-run_after", limit=50)["dag_runs"]
-        return found
-
-    def trigger(self, dag: str) -> str:
-        answer = requests.post(
-            f"{self._url}/api/v2/dags/{dag}/dagRuns", json={"logical_date": None}, headers=self._headers, timeout=20
-        )
-        answer.raise_for_status()
-        return str(answer.json()["dag_run_id"])
-
-    def anonymous(self, path: str) -> int:
-        return requests.get(f"{self._url}{path}", timeout=20).status_code
-
-
 @pytest.fixture(scope="module")
 def full(run_root: Path) -> Iterator[Stack]:
     stack = Stack(run_root / "airflow", services=("postgres", "kafka", "spark", "airflow"))
@@ -75,10 +44,6 @@ def full(run_root: Path) -> Iterator[Stack]:
         assert nothing_runs(stack)
     finally:
         stack.clean()
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def generation(line: Line) -> int:
@@ -124,7 +89,7 @@ def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None
         assert len(source) == sent and seen.keys() == source and set(seen.values()) == {1}
         bad = [r for r in airflow.runs("spillway_streams") if r["state"] not in ("success", "running", "queued")]
         assert not bad, bad
-        held = airflow.get("/dags/spillway_streams/dagRuns/~/taskInstances", limit=100)["task_instances"]
+        held = airflow.call("GET", "/dags/spillway_streams/dagRuns/~/taskInstances", params={"limit": 100})["task_instances"]
         longest = max(t["duration"] or 0.0 for t in held)
         assert longest < 60, f"a task held its slot for {longest:.0f} s: it must not live as long as the job"
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
-import requests
 from spillway.act.replay import replay
 from spillway.embedded import Stack
 from spillway.policy import Policy
 from spillway.store.decisions import Run
 
+from tests.support.airflow_rest import Airflow, moment
 from tests.support.line import until
 from tests.support.recorded import Recording, store
 
@@ -23,27 +22,12 @@ pytestmark = pytest.mark.integration
 SERVICES = ("postgres", "airflow")
 
 
-@dataclass
-class Site:
-    """Airflow's REST API and the store."""
+class Site(Airflow):
+    """With the store beside it."""
 
-    stack: Stack
-
-    def __post_init__(self) -> None:
-        user, password = self.stack.airflow_login
-        self._url = self.stack.env["SPILLWAY_AIRFLOW"]
-        login = requests.post(f"{self._url}/auth/token", json={"username": user, "password": password}, timeout=20)
-        login.raise_for_status()
-        self._headers = {"Authorization": f"Bearer {login.json()['access_token']}"}
-
-    def call(self, method: str, path: str, **more: Any) -> Any:
-        answer = requests.request(method, f"{self._url}/api/v2{path}", headers=self._headers, timeout=20, **more)
-        assert answer.status_code < 400, answer.text
-        return answer.json()
-
-    def runs(self, kind: str) -> list[dict[str, Any]]:
-        found = self.call("GET", "/dags/spillway_qod/dagRuns", params={"order_by": "-run_after", "limit": 100})["dag_runs"]
-        return [r for r in found if r["run_type"] == kind]
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack)
+        self.stack = stack
 
     def backfill(self, start: datetime, end: datetime, behaviour: str, *, name: str = "past", active: int = 1) -> None:
         """Waits for its end; only one at a time is possible, and Airflow notices an end only now and then."""
@@ -72,7 +56,9 @@ def site(run_root: Path) -> Iterator[Site]:
     stack = Stack(run_root / "qod", services=SERVICES)
     try:
         stack.up()
-        yield Site(stack)
+        site = Site(stack)
+        site.pause("spillway_streams", "spillway_capacity", "spillway_rescale")
+        yield site
     finally:
         stack.clean()
 
@@ -90,7 +76,7 @@ def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Si
     assert least < 1.0
 
     lengths = []
-    for run in site.runs("scheduled"):
+    for run in site.runs("spillway_qod", "scheduled"):
         if run["state"] == "success":
             assert run["data_interval_start"].split(".")[0][-3:-1] in ("00", "15", "30", "45"), "aligned"
             lengths.append(seconds(run["start_date"], run["end_date"]))
@@ -110,7 +96,7 @@ def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Si
 
     first, last = began + timedelta(seconds=195), began + timedelta(seconds=240)
     site.backfill(first, last, "completed", name="hasty", active=4)
-    runs = [r for r in site.runs("backfill") if moment(r["data_interval_start"]) >= first]
+    runs = [r for r in site.runs("spillway_qod", "backfill") if moment(r["data_interval_start"]) >= first]
     green = {moment(r["data_interval_end"]) for r in runs if r["state"] == "success"}
     connection = site.connect("control")
     replay(connection, first, last + timedelta(seconds=15), Run(origin="replay", replay="ordered", policy=Policy()))
@@ -122,10 +108,6 @@ def test_cycles_run_on_time_and_a_backfill_replays_the_past_beside_them(site: Si
 
     number = site.sql("read", published)[0][0]
     until(lambda: site.sql("read", published)[0][0] > number, 31, "the live cycles went on meanwhile", every_s=1.0)
-
-
-def moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def seconds(begin: str, end: str) -> float:
