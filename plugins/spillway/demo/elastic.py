@@ -42,7 +42,8 @@ class Elastic:
     """Whom it named."""
     change: Change | None
     lagging_s: float
-    """From the change to the end of the last lag of more than 2 s of traffic; infinite: no end."""
+    """How long there was a lag of more than 2 s of traffic after the change, on any edge, each time from the batch before it on;
+    infinite: no end."""
     whole_s: float
     """From the beginning of the rush until every query got everything, and went on to; infinite: not before it ended."""
     shed_before: bool
@@ -136,4 +137,9 @@ def _lagging_s(behind: Lags, within: Rush, change: Change | None, cycle_s: float
     if change is None or change.told_s is None:
         return inf
     after = Rush(begins_s=change.told_s, ends_s=within.ends_s, peak=within.peak)
-    return max((e.to_s for e in over(behind, LAG_LIMIT_S, after, cycle_s)), default=change.told_s) - change.told_s
+    total = until = 0.0
+    for episode in over(behind, LAG_LIMIT_S, after, cycle_s):  # by when they began
+        calm = max((t for t, _ in behind[episode.edge] if t < episode.from_s), default=change.told_s)
+        total += max(0.0, episode.to_s - max(until, calm, change.told_s))
+        until = max(until, episode.to_s)
+    return total

@@ -48,15 +48,22 @@ def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float
     return found
 
 
-def warm(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
+def pour(line: Line, scenario: Scenario, operator: str, hand: Hand, *, faster: float = 1.0) -> Playing:
+    """A burst: as many rows as a hand still wants to meet, with some to spare, wait for an operator."""
+    rate = faster * BURST * _peak(scenario)
+    with _flood(line, scenario, rate, rate) as playing:
+        few = f"what is written does not wait for {operator}"
+        _until(lambda: _waiting(line, operator) >= SPARE * hand.left(), few, line, playing)
+    return playing
+
+
+def warm(line: Line, scenario: Scenario, operator: str, hand: Hand, poured: Playing | None = None) -> float:
     """A burst comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep by hand
     drains it. Returns the most rows per second that the operator has kept of it in a batch."""
-    since, rate = line.now(), BURST * _peak(scenario)
+    since = line.now()
     try:
         for number in range(BURSTS):
-            with _flood(line, scenario, rate, rate) as playing:
-                few = f"what is written does not wait for {operator}"
-                _until(lambda: _waiting(line, operator) >= SPARE * hand.left(), few, line, playing)
+            playing = poured if poured is not None and number == 0 else pour(line, scenario, operator, hand)
             if number == 0:
                 _until(lambda: _before(line, operator), f"nothing came to {operator}", line)
                 hand.take()

@@ -81,7 +81,7 @@ class Lasting:
             self.follow(playing, news.since)
             news.tell()
             line.say(f"in {playing.rate:>6,.0f}/s   {line.look()}")
-            if news.rescaled and held_s(line, playing, news.since) > CYCLES_WHOLE * self.cycle_s + SHOW_EVERY_S:
+            if news.rescaled and held_s(line, playing, news.since) > CYCLES_WHOLE * self.cycle_s + line.pipeline.batch_target_s:
                 playing.end()
         playing.ended()
         if playing.ended_at is not None:

@@ -111,14 +111,21 @@ class Line:
 
     # -- running
 
-    def start(self, mode: str) -> datetime:
-        """Asks for the pipeline and waits until all its applications run. Returns when it was asked for."""
+    def ask(self, mode: str) -> datetime:
+        """Asks for the pipeline to run. Returns when."""
         self.clear()
         self.mode(mode)
         with session("control") as connection:
             pipelines.set_desired(connection, self.pipeline.name, "running", self._actor)
-        asked = self.now()
+        return self.now()
+
+    def await_start(self) -> None:
+        """Until all its applications run."""
         self.wait(START_LIMIT_S, "the applications did not start: see `make logs S=airflow-scheduler`")
+
+    def start(self, mode: str) -> datetime:
+        asked = self.ask(mode)
+        self.await_start()
         return asked
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spillway.demo.control import controlled
-from spillway.demo.flood import warm
+from spillway.demo.flood import pour, warm
 from spillway.demo.hand import Hand
 from spillway.demo.lasting import Lasting
 from spillway.demo.line import Line, LineFailed, Playing
@@ -33,6 +33,8 @@ from spillway.store.errors import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
 PIPELINE, HEAVY, OVERLOAD = "taxi", "heavy", 2.0
+POURED = 3.0
+"""A burst is written so many times as quickly while nothing runs yet: it is there before the first batch."""
 POLICY = ROOT / "policies" / "elastic.yaml"
 
 
@@ -127,12 +129,13 @@ def _course(stack: Stack, console: Console) -> bool:
     console.rule("pipeline")
     line = Line(ROOT / "pipelines" / f"{PIPELINE}.yaml", stack.env["SPILLWAY_KAFKA"], say, "demo")
     scenario = load_scenario(ROOT / "scenarios" / "long_rush.yaml")
-    say("Airflow's DAG spillway_streams starts what is declared …")
-    before = line.topics.ends(_all_topics(line))
-    asked = line.start("off")
-    hand = Hand(say, PIPELINE)
-    line.say("a burst, which makes everything warm …")
-    guess = warm(line, scenario, HEAVY, hand)
+    before, hand = line.topics.ends(_all_topics(line)), Hand(say, PIPELINE)
+    say("Airflow's DAG spillway_streams starts what is declared; a burst waits for it …")
+    asked = line.ask("off")
+    burst = pour(line, scenario, HEAVY, hand, faster=POURED)
+    line.await_start()
+    say("the burst makes everything warm …")
+    guess = warm(line, scenario, HEAVY, hand, burst)
     line.await_letters(asked, before)
     begun = Begun(asked=asked, since=line.now(), start=line.topics.ends(_all_topics(line)))
     rushing = Lasting(

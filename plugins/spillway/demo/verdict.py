@@ -247,8 +247,10 @@ def _tolerance(share: float, rows: int) -> float:
 
 def _lag(c: Controlled) -> str:
     peak = f"peak {c.lag_peak_s:.1f} s"
-    if c.lag_after_s == inf:
+    if c.lagging_s == inf:
         return f"{peak}, to the end of the rush"
+    if c.lag_after_s == inf:
+        return f"for {_time(c.lagging_s, c.lagging_cycles)}, {peak}; over after the height"
     after = f"then at most {c.lag_after_s:.1f} s ({c.waiting_after_s:.1f} s with the batch that runs)"
     return f"for {_time(c.lagging_s, c.lagging_cycles)}, {peak}; {after}"
 

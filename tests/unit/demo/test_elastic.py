@@ -48,6 +48,18 @@ def test_a_rush_that_was_answered() -> None:
     assert answered.lagging_s == 4.0  # from being told, at 130, to the batch at 134; the lag before it is not of the change
 
 
+def test_every_lag_after_the_change_counts_and_what_edges_share_counts_once() -> None:
+    late = [(t, 9.0 if t in (132.0, 180.0, 182.0) else lag) for t, lag in BEHIND["union:heavy"]]
+    beside = [(t, 9.0 if t in (182.0, 184.0) else 0.5) for t, _ in late]
+    assert found(behind={"union:heavy": late}).lagging_s == 4.0 + 6.0
+    assert found(behind={"union:heavy": late, "union:light": beside}).lagging_s == 4.0 + 8.0
+
+
+def test_a_while_without_any_batch_counts_where_a_lag_follows() -> None:
+    quiet = [(t, lag) for t, lag in BEHIND["union:heavy"] if not 130.0 <= t < 144.0]
+    assert found(behind={"union:heavy": [(t, 9.0 if t == 144.0 else lag) for t, lag in quiet]}).lagging_s == 16.0
+
+
 @pytest.mark.parametrize("change", [None, replace(CHANGE, told_s=None)])
 def test_without_a_change_the_lag_after_it_has_no_end(change: Change | None) -> None:
     assert found(change=change).lagging_s == inf

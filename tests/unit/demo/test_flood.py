@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from spillway.demo import flood
 from spillway.demo.course import Batch
-from spillway.demo.flood import BURST, MORE, saturate, warm
+from spillway.demo.flood import BURST, MORE, SPARE, pour, saturate, warm
 from spillway.demo.hand import ENOUGH_ROWS, KEEP
 from spillway.demo.line import Line, LineFailed, Playing
 from spillway.inject.scenario import Scenario, load
@@ -119,6 +119,16 @@ def test_the_most_that_was_kept_while_it_was_made_warm_is_told() -> None:
     hand: Any = Hand(Flooded([100.0, 150.0, 260.0, 240.0]))
     assert warm(hand.line, SCENARIO, "heavy", hand) == pytest.approx(260.0, rel=0.01)
     assert hand.line.rates == [BURST * PEAK] and hand.left() == 0
+
+
+def test_a_burst_that_waits_already_is_not_sent_again() -> None:
+    line = Flooded([0.1])  # hardly anything runs while it is written
+    hand: Any = Hand(line)
+    burst = pour(line, SCENARIO, "heavy", hand, faster=3.0)
+    assert line.rates == [3.0 * BURST * PEAK] and line.waiting >= SPARE * ENOUGH_ROWS and line.rate == 0.0
+    line.paces = [250.0]
+    assert warm(line, SCENARIO, "heavy", hand, burst) == pytest.approx(250.0, rel=0.01)
+    assert len(line.rates) == 1 and hand.left() == 0 and line.deeds == ["take", "release"]
 
 
 def test_what_becomes_quicker_is_not_believed_yet() -> None:

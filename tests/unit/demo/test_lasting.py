@@ -74,7 +74,7 @@ def test_the_rates_to_come_follow_what_two_filled_batches_of_the_rush_tell() -> 
 def test_until_then_it_is_as_high_as_was_guessed(batches: list[Batch]) -> None:
     rushing, playing = lasting(Quiet(batches))
     rushing.follow(playing, SINCE)
-    assert (rushing.known, offered(playing.scenario, 60.0)) == (False, pytest.approx(200.0))
+    assert (rushing.known, offered(playing.scenario, 50.0)) == (False, pytest.approx(200.0))
 
 
 def test_what_it_is_compared_with_is_what_was_carried_while_nothing_was_shed() -> None:

@@ -101,6 +101,8 @@ def test_both_measures_of_what_is_behind_are_shown() -> None:
     assert row == "for 40 s, 3 cycles, peak 9.0 s; then at most 0.5 s (4.0 s with the batch that runs)"
     for_ever = replace(GOOD, control=replace(CONTROL, lagging_s=inf, lag_after_s=inf, waiting_after_s=inf))
     assert [r.measured for r in verdict(for_ever) if r.what == LAGGING] == ["peak 9.0 s, to the end of the rush"]
+    later = replace(GOOD, control=replace(CONTROL, lag_after_s=inf, waiting_after_s=inf))
+    assert [r.measured for r in verdict(later) if r.what == LAGGING] == ["for 40 s, 3 cycles, peak 9.0 s; over after the height"]
 
 
 @pytest.mark.parametrize(
