@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from spillway.embedded import Stack
@@ -33,6 +34,43 @@ def _end_by_exception(number: int, _: FrameType | None) -> None:
 
 signal.signal(signal.SIGTERM, _end_by_exception)  # so that fixtures still stop what they started
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored, for all it starts too
+
+
+LONG = (
+    "test_rescale_driver",
+    "dags",
+    "test_embedded_stack",
+    "test_qod_airflow",
+    "test_exactly_once",
+    "test_airflow_line",
+    "test_steering",
+    "test_shipped_pipelines",
+    "test_other_sinks",
+)
+"""Files whose tests take minutes, in an order in which those that fill the machine begin beside others."""
+
+
+def together(nodeid: str) -> str:
+    """The tests of a file run in one process, and all those of `dags`, which share a database of Airflow."""
+    file = nodeid.split("::")[0]
+    return "dags" if file.startswith("tests/dags/") else Path(file).stem if file.startswith("tests/integration/") else file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that at the end no process waits for another."""
+    items.sort(key=lambda item: LONG.index(group) if (group := together(item.nodeid)) in LONG else len(LONG))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadgroup` would do, but for pytest 9.2, whose names of tests xdist 3.8 does not change any more."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return together(nodeid)
+
+    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_sessionstart() -> None:

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg2
 import pytest
 
 from tests.support.airflow_process import REPO, call, environment, migrate
@@ -20,43 +18,6 @@ def parsed(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return call(environment(home, f"sqlite:///{home}/none.db"), "parse", str(REPO / "dags"))
 
 
-@pytest.fixture(scope="session")
-def metadata(stack: Any) -> Iterator[str]:
-    """A database of its own for Airflow, on the real server, gone at the end."""
-    from spillway.embedded.state import load_secrets
-
-    secrets = load_secrets(stack.layout)
-    where = psycopg2.extensions.parse_dsn(stack.env["SPILLWAY_DSN_CONTROL"])
-    address = f"{where['host']}:{where['port']}"
-    name = f"airflow_test_{os.getpid()}"
-
-    def administer(statement: str) -> None:
-        """A connection each time: other tests restart the server in between."""
-        admin = psycopg2.connect(f"postgresql://postgres:{secrets['postgres']}@{address}/postgres")
-        admin.autocommit = True
-        with admin.cursor() as cursor:
-            cursor.execute(statement)
-        admin.close()
-
-    administer(f"create database {name} owner airflow")
-    yield f"postgresql+psycopg2://airflow:{secrets['airflow']}@{address}/{name}"
-    administer(f"drop database {name} with (force)")
-
-
-@pytest.fixture(scope="session")
-def airflow(stack: Any, metadata: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of an Airflow that is set up for the embedded services."""
-    env = environment(
-        tmp_path_factory.mktemp("airflow_test"),
-        metadata,
-        **stack.env,
-        AIRFLOW_CONN_SPILLWAY_CONTROL=stack.env["SPILLWAY_DSN_CONTROL"].replace("postgresql://", "postgres://"),
-        AIRFLOW_CONN_AIRFLOW_METADATA=metadata.replace("postgresql+psycopg2://", "postgres://"),
-    )
-    migrate(env)
-    return env
-
-
 def address(server: Server, name: str) -> str:
     return f"postgresql+psycopg2://airflow:{server.secrets['airflow']}@{server.address}/{name}"
 
@@ -68,6 +29,26 @@ def template(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     server.admin(f"create database {name} owner airflow")
     migrate(environment(tmp_path_factory.mktemp("template"), address(server, name)))
     return name
+
+
+@pytest.fixture(scope="session")
+def metadata(server: Server, template: str) -> str:
+    """A database of its own for Airflow; it goes with its server."""
+    name = "airflow_metadata"
+    server.admin(f"create database {name} template {template} owner airflow")
+    return address(server, name)
+
+
+@pytest.fixture(scope="session")
+def airflow(stack: Any, metadata: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of an Airflow that is set up for the embedded services."""
+    return environment(
+        tmp_path_factory.mktemp("airflow_test"),
+        metadata,
+        **stack.env,
+        AIRFLOW_CONN_SPILLWAY_CONTROL=stack.env["SPILLWAY_DSN_CONTROL"].replace("postgresql://", "postgres://"),
+        AIRFLOW_CONN_AIRFLOW_METADATA=metadata.replace("postgresql+psycopg2://", "postgres://"),
+    )
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.support.live import Feed, numbered
 
 YAML = """
 pipeline: kills
-trigger: 300ms
+trigger: 1s
 batch_target: 3s
 lineage: true
 operators:

@@ -28,7 +28,7 @@ from spillway.store.queries import row
 from tests.support.line import Line, driver_log, until
 from tests.support.live import Feed, numbered
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 YAML = """
 pipeline: grow
 trigger: 1s

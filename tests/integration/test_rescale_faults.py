@@ -12,7 +12,7 @@ from spillway.embedded import Stack
 from tests.support.benches import BENCH
 from tests.support.line import driver_log
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 CELLS = [("restart", "stopped", "scheduler", {"done"})]
 """Kind, step, fault and how the plan may end: beyond its point of no return it only goes forward."""
 

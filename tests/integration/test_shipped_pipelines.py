@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -51,8 +52,8 @@ def test_shipped_pipelines_answer_as_plain_python_does(stack: Stack) -> None:
         running = {n: lines.enter_context(Line(stack, (ROOT / "pipelines" / f"{n}.yaml").read_text())) for n in NAMES}
         for name, line in running.items():
             until(line.running, 180, f"{name} runs\n" + driver_log(stack))
-        for name, line in running.items():
-            feed(line, name)
+        with ThreadPoolExecutor() as at_once:
+            list(at_once.map(lambda name: feed(running[name], name), NAMES))
         for name, line in running.items():
             for edge in line.pipeline.edges:
                 until(lambda line=line, edge=edge: line.caught_up(edge.name), 180, f"{name}: {edge.name} is read to its end")

@@ -45,7 +45,7 @@ class Line:
         assert pipeline is not None, "\n".join(str(p) for p in problems)
         self.pipeline, self._every_s, self._converge_here = pipeline, every_s, converge_here
         self.errors: list[str] = []
-        self._stopping = threading.Event()
+        self._stopping, self._own = threading.Event(), threading.local()
         with self.db() as connection:
             pipelines.apply(connection, pipeline, yaml, "test")
         self.admin = AdminClient({"bootstrap.servers": self.env["SPILLWAY_KAFKA"], "log_level": 0})
@@ -68,6 +68,9 @@ class Line:
         self._stopping.set()
         if self._converge_here:
             self._thread.join(20)
+        if (reader := getattr(self._own, "reader", None)) is not None:
+            reader.close()
+            self._own.reader = None
 
     @contextlib.contextmanager
     def db(self, role: str = "CONTROL") -> Iterator[Any]:
@@ -79,9 +82,13 @@ class Line:
             connection.close()
 
     def sql(self, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self.db("READ") as connection, connection.cursor() as cursor:
-            cursor.execute(text, parameters)
-            return cursor.fetchall()
+        """By a connection of this thread that stays, as tests ask often; where Postgres has ended it, by a new one."""
+        if (known := getattr(self._own, "reader", None)) is not None:
+            with contextlib.suppress(psycopg2.OperationalError, psycopg2.InterfaceError):
+                return _fetched(known, text, parameters)
+        self._own.reader = psycopg2.connect(self.env["SPILLWAY_DSN_READ"], connect_timeout=3)
+        self._own.reader.autocommit = True
+        return _fetched(self._own.reader, text, parameters)
 
     def _converge(self) -> None:
         environment = {**os.environ, **self.env, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -160,20 +167,28 @@ class Line:
 
     def produce(self, topic: str, events: list[tuple[bytes | None, bytes]]) -> None:
         """Delivers every event exactly once, or fails."""
-        producer = Producer(
-            {
-                "bootstrap.servers": self.env["SPILLWAY_KAFKA"],
-                "enable.idempotence": True,
-                "linger.ms": 10,
-                "delivery.timeout.ms": 60000,
-                "log_level": 0,
-            }
-        )
-        failed: list[str] = []
+        producer, failed = self._producer(), list[str]()
         for key, value in events:
             producer.produce(topic, value, key, on_delivery=lambda e, _: failed.append(str(e)) if e else None)
             producer.poll(0)
-        assert producer.flush(60) == 0 and not failed, failed[:3]
+        if producer.flush(60) or failed:
+            producer.purge()
+            del self._own.producer
+            raise AssertionError(f"not delivered: {failed[:3]}")
+
+    def _producer(self) -> Producer:
+        """Of this thread: a new one for every few events would cost more than they do."""
+        if not hasattr(self._own, "producer"):
+            self._own.producer = Producer(
+                {
+                    "bootstrap.servers": self.env["SPILLWAY_KAFKA"],
+                    "enable.idempotence": True,
+                    "linger.ms": 10,
+                    "delivery.timeout.ms": 60000,
+                    "log_level": 0,
+                }
+            )
+        return self._own.producer
 
     def consume(self, topic: str, committed: bool = True) -> list[tuple[int, int, bytes | None, bytes]]:
         """(partition, offset, key, value) of every committed record, or of every record at all."""
@@ -245,6 +260,12 @@ class Line:
             edge,
         )
         return bool(rows) and sum(r[1] for r in rows) >= self.end_offsets(topic)
+
+
+def _fetched(connection: Any, text: str, parameters: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(text, parameters)
+        return cursor.fetchall()
 
 
 def driver_log(stack: Stack) -> str:
