@@ -139,6 +139,14 @@ class Checkpoint:
         millis = self._fs.getFileStatus(self._child(COMMITS, str(batch_id))).getModificationTime()
         return datetime.fromtimestamp(millis / 1000, UTC)
 
+    def took_s(self, batch_id: int) -> float | None:
+        """From the moment a batch was begun to its commit; None where it is not committed, or forgotten."""
+        begun, done = self._child(OFFSETS, str(batch_id)), self._child(COMMITS, str(batch_id))
+        if not (self._fs.exists(begun) and self._fs.exists(done)):
+            return None
+        written = [self._fs.getFileStatus(path).getModificationTime() for path in (begun, done)]
+        return (written[1] - written[0]) / 1000
+
     def last_planned(self) -> int:
         """The newest batch that was begun, -1 if there is none."""
         return self._newest(OFFSETS)
@@ -191,10 +199,15 @@ class Checkpoint:
 
     def files(self, *parts: str) -> dict[str, int]:
         """Names of the files and folders below one, with their sizes; nothing where it does not exist."""
+        return {f.getPath().getName(): int(f.getLen()) for f in self._listed(*parts)}
+
+    def folders(self, *parts: str) -> list[str]:
+        """Names of the folders below one."""
+        return [f.getPath().getName() for f in self._listed(*parts) if f.isDirectory()]
+
+    def _listed(self, *parts: str) -> list[Any]:
         folder = self._child(*parts)
-        if not self._fs.exists(folder):
-            return {}
-        return {f.getPath().getName(): int(f.getLen()) for f in self._fs.listStatus(folder)}
+        return list(self._fs.listStatus(folder)) if self._fs.exists(folder) else []
 
     def remove(self) -> None:
         """The checkpoint with all that is in it."""

@@ -62,9 +62,9 @@ def _oldest(source: Checkpoint) -> int:
 
 def _copy_descriptions(source: Checkpoint, target: Checkpoint) -> None:
     """What operators and stores say about themselves."""
-    for operator in (name for name in source.files(STATE) if name.isdigit()):
+    for operator in (name for name in source.folders(STATE) if name.isdigit()):
         first = (STATE, operator, "0")
-        stores = [(*first, name) for name in source.files(*first) if not name.startswith((".", "_"))]
+        stores = [(*first, name) for name in source.folders(*first) if not name.startswith((".", "_"))]
         folders: list[tuple[str, ...]] = [(STATE, operator), first, *stores]
         for folder in folders:
             if source.exists(*folder, "_metadata"):

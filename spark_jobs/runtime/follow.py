@@ -1,8 +1,10 @@
 """A muted query that repeats another one's batches, and ends exactly where that one has committed.
 
 Spark fixes what a batch reads when it begins; but a Kafka source that was told of `Trigger.AvailableNow` reads up to offsets that
-it keeps in a field, and that field can be set. Until it is set, the query admits nothing. So the follower is never ahead of what
-it follows, and at any committed batch of that it can be brought to rest with the same state.
+it keeps in a field, and that field can be set. Until it is set, the query admits nothing. So the follower never begins what the
+other one has not begun, and at any committed batch of that it can be brought to rest with the same state. It does not wait for
+the commit of a batch: one that was begun is finished with the same rows, whoever finishes it, and so both are done at about the
+same time.
 
 Where the plan has a watermark it matters which rows share a batch: then each batch is repeated as it was. Otherwise several are
 taken together.
@@ -30,13 +32,16 @@ UNLIMITED = 2**60
 TIMES, TIMES_MOST = 4, 64
 """So many bounds of the query it follows are read at once, twice as many after every batch that was not enough: nobody waits for
 what follows, but what is bound to be a little too slow would be so for ever."""
-WARM = 3
-"""So many batches what follows has to have done before it is level: its first one starts what a cold process starts, and whoever
-took over then would wait for it."""
+WARM, WARM_MOST = 3, 24
+"""What follows is level once it has done so many batches and is warm, or the second number of them: its first ones start what a
+cold process starts, and whoever took over then would wait for that."""
+LAST, STEADY = 4, 0.95
+"""The best of so many batches was no quicker than so much of the best before them: it becomes no quicker any more."""
 _QUIET_S = 20.0
 """After so long without anything to read it is level all the same."""
 _END = "allDataForTriggerAvailableNow"
-_TRIGGER_S = 0.1
+_TRIGGER_S = 0.02
+"""How soon a batch begins that is to be repeated: what is late here is waited for at a cut-over."""
 
 
 class FollowFailed(RuntimeError):
@@ -57,7 +62,7 @@ def ahead(mine: Offsets, theirs: Offsets) -> bool:
 
 
 def next_batch(ends: list[tuple[int, Offsets]], mine: Offsets, *, singly: bool, most_rows: int) -> tuple[int, Offsets] | None:
-    """Of the committed batches after one's own, with their ends, the one to read up to; None when there is nothing to read.
+    """Of the batches after one's own, with their ends, the one to read up to; None when there is nothing to read.
 
     >>> ends = [(7, {"t": {0: 10}}), (8, {"t": {0: 10}}), (9, {"t": {0: 30}}), (10, {"t": {0: 60}})]
     >>> next_batch(ends, {"t": {0: 10}}, singly=True, most_rows=1000)
@@ -72,6 +77,23 @@ def next_batch(ends: list[tuple[int, Offsets]], mine: Offsets, *, singly: bool, 
         if rows and (chosen is None or (not singly and rows <= most_rows)):
             chosen = (batch, end)
     return chosen
+
+
+def warm(took: list[float], theirs: float | None) -> bool:
+    """Whether what took so long for its batches, one after the other, is as quick as the original, or as quick as it will be.
+
+    As quick as the original, which writes what the other one does not, it is done with a batch when that one is.
+
+    >>> warm([18.0, 4.0, 1.3], 1.3), warm([18.0, 4.0], 5.0), warm([18.0, 4.0, 2.4, 2.3, 2.0], 1.3)
+    (True, False, False)
+    >>> warm([18.0, 4.0, 2.4, 2.0, 1.8, 1.8, 1.8, 1.8, 1.9], 1.3), warm([18.0 / n for n in range(1, 25)], None)
+    (True, True)
+    """
+    if len(took) < WARM:
+        return False
+    if len(took) >= WARM_MOST or (theirs is not None and took[-1] <= theirs):
+        return True
+    return len(took) > LAST and min(took[-LAST:]) >= STEADY * min(took[:-LAST])
 
 
 def _set_field(of: Any, name: str, value: Any) -> None:
@@ -95,10 +117,12 @@ class Follower:
         """The batch of the original that has been repeated, itself or with later ones."""
         self._target: tuple[int, Offsets] | None = None
         self._times = TIMES
-        self._finished = 0
-        self._quiet_since = time.monotonic()
+        self._took: list[float] = []
+        """Seconds, of each batch it has done until it was warm."""
+        self._warm = False
+        self._begun = self._quiet_since = time.monotonic()
         self.level = False
-        """It is warm, and what it read last, or reads now, was all that the original had committed by then."""
+        """It is warm, and what it read last, or reads now, was all that the original had begun by then."""
 
     def start(self) -> None:
         actor = self.actor
@@ -130,14 +154,14 @@ class Follower:
             time.sleep(0.02)
 
     def _ends(self, after: int) -> list[tuple[int, Offsets]]:
-        """The committed batches of the original after one of them, and where they ended."""
-        last = self._original.last_commit()
+        """The batches of the original after one of them, also the one that runs, and where they end."""
+        last = self._original.last_planned()
         first = after + 1 if after >= 0 else max(0, last - 90)
         found = [(batch, self._original.offsets(batch)) for batch in range(first, last + 1)]
         return [(batch, end) for batch, end in found if end is not None]
 
     def advance(self) -> int:
-        """One look: reads on when there is more. Returns how many rows the original has committed and this one has not."""
+        """One look: reads on when there is more. Returns how many rows the original has begun and this one has not done."""
         if not self.actor.alive:
             raise FollowFailed(f"the query on {self.actor.location} has ended: {self.actor.failure()}")
         self.actor.collect()
@@ -145,28 +169,31 @@ class Follower:
             if self.actor.position[1] != self._target[1]:
                 return self._behind()
             (self._done, self._read), self._target = self._target, None
-            self._finished += 1
+            if not self._warm:
+                self._took.append(time.monotonic() - self._begun)
+                self._warm = warm(self._took, self._original.took_s(self._original.last_commit()))
         ends = self._ends(self._done)
         if self._singly and ends and ends[0][0] != self._done + 1:
             raise FollowFailed(f"{self._original.location} has forgotten batch {self._done + 1}: what follows it is too slow")
         self._target = next_batch(ends, self._read, singly=self._singly, most_rows=self._times * self.actor.max_rows)
         if self._target is not None:
+            self._begun = time.monotonic()
             self._read_up_to(self._target[1])
         elif ends:
             self._done = ends[-1][0]
         at_end = self._target is None or self._target[0] == ends[-1][0]
         if self._target is not None:
             self._quiet_since = time.monotonic()
-        self.level = at_end and (self._finished >= WARM or time.monotonic() - self._quiet_since > _QUIET_S)
+        self.level = at_end and (self._warm or time.monotonic() - self._quiet_since > _QUIET_S)
         self._times = TIMES if at_end else min(2 * self._times, TIMES_MOST)
         return rows_between(self._read, ends[-1][1]) if ends else 0
 
     def _behind(self) -> int:
-        end = self._original.offsets(self._original.last_commit())
+        end = self._original.offsets(self._original.last_planned())
         return rows_between(self._read, end) if end else 0
 
     def reach_end(self) -> None:
-        """Up to the last committed batch of the original, which is stopped."""
+        """Up to the last committed batch of the original, which is stopped and has none under way."""
         end = self._original.offsets(self._original.last_commit()) or {}
         if ahead(self._read, end):
             raise FollowFailed(f"{self.actor.location} has read further than {self._original.location} has committed")

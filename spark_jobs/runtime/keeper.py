@@ -21,8 +21,9 @@ CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected"
 """How Spark says that somebody else has planned or committed the same batch."""
 _RESTARTS = 5
 """Restarts of a query inside the driver, without a batch in between, before the driver gives up and is started anew."""
-_ANEW_BATCHES = 5
-"""A query that followed another one ends no window while nothing arrives. Where that matters it is started anew after these."""
+_ANEW_IDLE_S = 5.0
+"""A query that followed another one ends no window while nothing arrives. Where that matters it is started anew once nothing has
+arrived for so long: then nobody feels it."""
 _DRAIN_S = 60.0
 """A batch in flight may take this long to commit before the query is stopped inside it."""
 
@@ -50,8 +51,8 @@ class Keeper:
         self._word = _Word()
         self._refused = -1
         """The newest incarnation that could not be carried out."""
-        self._anew_after: int | None = None
-        """The batch after which the query is started anew as it is."""
+        self._anew, self._idle_since = False, 0.0
+        """Whether the query is started anew as it is when it has nothing to do, and since when it has not."""
         self._shift: threading.Thread | None = None
         self._trouble: str | None = None
         """Why the last restart did not come to its end."""
@@ -81,7 +82,7 @@ class Keeper:
             prepared = None
         self.query.start(self._topics, prepared)
         if prepared is not None and prepared.running is not None and prepared.watermarked:
-            self._anew_after = prepared.muted + _ANEW_BATCHES
+            self._anew, self._idle_since = True, self._clock()
         found = self.query.found.committed
         if found >= 0:
             self._word.stopped_batch, self._word.stopped_at = found, self.query.checkpoint.committed_at(found)
@@ -92,14 +93,14 @@ class Keeper:
         if self.busy:
             return
         if self.query.collect():
-            self._failures = 0
+            self._failures, self._idle_since = 0, self._clock()
         if (trouble := self._trouble) is not None:
             self._trouble = None
             self._failed(trouble)
         elif self.query.alive:
             if order is not None and self._is_new(order):
                 self._begin_restart(order)
-            elif self._anew_after is not None and self.query.position[0] > self._anew_after:
+            elif self._anew and self._idle:
                 state = self.query.state
                 as_it_is = OperatorOrder(checkpoint=state.checkpoint, buckets=state.buckets, incarnation=state.incarnation)
                 self._begin_restart(as_it_is)
@@ -111,6 +112,10 @@ class Keeper:
             self._failed(self.query.failure())
         elif self._clock() >= self._retry_at:
             self._try_again(order)
+
+    @property
+    def _idle(self) -> bool:
+        return not self.query.in_flight and self._clock() - self._idle_since > _ANEW_IDLE_S
 
     def _is_new(self, order: OperatorOrder) -> bool:
         state = self.query.state
@@ -137,7 +142,7 @@ class Keeper:
         return f"spillway-restart-{self.name}"
 
     def _begin_restart(self, order: OperatorOrder) -> None:
-        self._anew_after = None
+        self._anew = False
         self._shift = threading.Thread(target=self._restart, args=(order,), name=f"restart-{self.name}", daemon=True)
         self._shift.start()
 

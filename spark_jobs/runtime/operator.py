@@ -104,7 +104,10 @@ class OperatorQuery:
         return self._location_of(self.state)
 
     def _location_of(self, state: State) -> str:
-        return self._scratch or location(self.site.checkpoints, self.site.pipeline.name, self.operator.name, state.checkpoint)
+        return self._scratch or self._own_location(state)
+
+    def _own_location(self, state: State) -> str:
+        return location(self.site.checkpoints, self.site.pipeline.name, self.operator.name, state.checkpoint)
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -128,7 +131,10 @@ class OperatorQuery:
         frame = build(self.spark, self.site.pipeline, self.operator, source)
         known = muted_until(Checkpoint(self.spark, self._location_of(state)))
         muted = ALWAYS if self.rehearses else NEVER if known is None else known
-        how = Writing(site=self.site, operator=self.operator, checkpoint=state.checkpoint, buckets=state.buckets, muted=muted)
+        alone = self._location_of(state) == self._own_location(state)
+        how = Writing(
+            site=self.site, operator=self.operator, checkpoint=state.checkpoint, buckets=state.buckets, muted=muted, alone=alone
+        )
         writer, note = written(frame, how, topics)
         collects = self.operator.schema and not self.rehearses
         dead = dead_letter_sink(self.site, self.operator, state.checkpoint, topics) if collects else None

@@ -29,7 +29,7 @@ class Told(StrEnum):
 
 @dataclass(slots=True)
 class Succession:
-    """Written by the driver, except `told`, which the control thread writes."""
+    """Written by the driver, except what it is told, which the control thread writes."""
 
     plan: int
     stage: Stage = Stage.STARTING
@@ -37,6 +37,8 @@ class Succession:
     behind_rows: int | None = None
     detail: str = ""
     told: Told = Told.REHEARSE
+    checkpoint: int | None = None
+    """The number of the checkpoint that is gone on from, as it was told last."""
     given_up: bool = False
     """Whoever carries out the plan has said that this one will never take over. Nothing else says so for certain."""
 
@@ -58,7 +60,7 @@ class Succession:
         found = run(connection, "job_successor_told", **key, plan=self.plan)
         told = Told.WITHDRAW
         if found:
-            desired, newest, is_open = found[0]
+            desired, newest, is_open, self.checkpoint = found[0]
             self.given_up = desired == Told.WITHDRAW
             told = heard(desired, newest, is_open, int(key["generation"]))
         changed, self.told = told is not self.told, told

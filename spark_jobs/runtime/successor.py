@@ -16,14 +16,16 @@ import psycopg2
 from pyspark.sql import SparkSession
 from spillway.policy import Policy
 
+from spark_jobs.runtime.checkpoint import Checkpoint
+from spark_jobs.runtime.clone import CloneFailed
 from spark_jobs.runtime.control import Fenced, acquire
 from spark_jobs.runtime.database import Connection, connect, run
 from spark_jobs.runtime.driver import FAILED, STOPPED, Assignment, Driver, connect_patiently
 from spark_jobs.runtime.follow import Follower, FollowFailed
 from spark_jobs.runtime.keeper import first_line
 from spark_jobs.runtime.operator import OperatorQuery, Prepared
-from spark_jobs.runtime.rehearsal import STRAGGLERS_S, keep_warm, rehearse, sweep_scratch, sweep_stragglers
-from spark_jobs.runtime.shadow import align, follower_of, make_shadow
+from spark_jobs.runtime.rehearsal import STRAGGLERS_S, keep_warm, rehearse, scratch_of, sweep_scratch, sweep_stragglers
+from spark_jobs.runtime.shadow import align, follower_of, make_shadow, practise
 from spark_jobs.runtime.succession import Stage, Succession, Told
 from spark_jobs.runtime.topics import needed
 
@@ -32,6 +34,8 @@ log = logging.getLogger("spillway.successor")
 _LEASE_S = 0.02
 """How often the lease is asked for while everybody waits for it."""
 _WARM_S = 20.0
+_LOOK_S, _FOLLOW_S = 0.1, 0.02
+"""How often it looks what it is told, and what there is to follow."""
 
 
 class Withdrawn(Exception):
@@ -55,6 +59,9 @@ class Successor:
         self.succession = Succession(plan=plan)
         self.driver = Driver(spark, replace(work, states=states), policy, self.succession)
         self.spark, self.policy = spark, policy
+        self._stays: Prepared | None = None
+        """The start of what was followed, should it be told to go on from the checkpoint that runs now."""
+        self._left: Checkpoint | None = None
         self._slots = int(spark.conf.get("spark.executor.cores", "1") or 1)
         self._follower: Follower | None = None
         self._warmed = time.monotonic()
@@ -80,7 +87,8 @@ class Successor:
             self._leave(Stage.FAILED, first_line(error))
             return FAILED
         connection.close()
-        later = threading.Timer(STRAGGLERS_S, sweep_stragglers, (self.driver.operators,))
+        log.info("it holds the lease")
+        later = threading.Timer(STRAGGLERS_S, self._clear)
         later.daemon = True
         later.start()
         try:
@@ -110,15 +118,37 @@ class Successor:
         self._await_executors()
         sweep_scratch(driver.operators)
         others = [q for q in driver.operators if q is not shadow]
-        if others:
-            rehearse(others, driver.topics, lambda where: self._at(Stage(where)), self._played)
+        self._play(others)
         if shadow is not None:
-            self._at(Stage.CLONING)
-            make_shadow(shadow, self._running, self.succession.plan, lambda: self._at(Stage.REPARTITIONING))
-            self._at(Stage.CATCHING_UP)
-            self._follower = follower_of(shadow, driver.topics, self._running.checkpoint)
-            self._follower.start()
+            try:
+                self._follow(shadow)
+            except (CloneFailed, FollowFailed) as error:
+                if self._rebuckets:
+                    raise
+                log.warning("%s cannot be followed, it is rehearsed: %s", shadow.operator.name, first_line(error))
+                shadow.checkpoint.remove()
+                shadow.state, self._shadowed, self._follower = self._running, None, None
+                self._play([shadow])
         return {keeper.name: keeper.prepare() for keeper in driver.keepers}
+
+    def _play(self, queries: list[OperatorQuery]) -> None:
+        if queries:
+            rehearse(queries, self.driver.topics, lambda where: self._at(Stage(where)), self._played)
+
+    def _follow(self, shadow: OperatorQuery) -> None:
+        self._at(Stage.CLONING)
+        make_shadow(shadow, self._running, self.succession.plan, lambda: self._at(Stage.REPARTITIONING))
+        self._at(Stage.CATCHING_UP)
+        self._follower = follower_of(shadow, self.driver.topics, self._running.checkpoint)
+        self._follower.start()
+        practise(shadow, Checkpoint(self.spark, scratch_of(shadow, str(shadow.site.generation), "practice")))
+        if not self._rebuckets:
+            self._stays = shadow.prepare(self.driver.topics, self._running)
+
+    @property
+    def _rebuckets(self) -> bool:
+        """Only a checkpoint of its own has the buckets that are wanted."""
+        return self._shadow is not None and self._shadow.state.buckets != self._running.buckets
 
     def _await_executors(self) -> None:
         while (there := self.driver.executors.bring_to(self.executors)) < self.executors:
@@ -140,16 +170,26 @@ class Successor:
         while self.succession.told is not Told.TAKE_OVER:
             stage = Stage.READY
             if self._follower is not None:
-                self.succession.behind_rows = self._follower.advance()
-                self.succession.batches = max(self.succession.batches, self._follower.actor.batches)
-                stage = Stage.READY if self._follower.level else Stage.CATCHING_UP
+                stage = self._followed(self._follower)
             self._at(stage)
             self.driver.executors.bring_to(self.executors)
             if time.monotonic() - self._warmed > _WARM_S:
                 keep_warm(self.spark, self._tasks)
                 self._warmed = time.monotonic()
-            control.news.wait(0.1)
+            control.news.wait(_LOOK_S if self._follower is None else _FOLLOW_S)
             control.news.clear()
+
+    def _followed(self, follower: Follower) -> Stage:
+        try:
+            self.succession.behind_rows = follower.advance()
+        except FollowFailed as error:
+            if self._stays is None:
+                raise
+            log.warning("it goes on without following: %s", first_line(error))
+            self._follower, self.succession.behind_rows = None, None
+            return Stage.READY
+        self.succession.batches = max(self.succession.batches, follower.actor.batches)
+        return Stage.READY if follower.level else Stage.CATCHING_UP
 
     def _take_lease(self) -> Connection:
         """The running driver was fenced in the moment this one was told; it gives the lease back at its next commit."""
@@ -182,6 +222,8 @@ class Successor:
         self.driver.control.lead()
         if shadow is None:
             return prepared
+        if self._stays is not None and self.succession.checkpoint == self._running.checkpoint:
+            return {**prepared, shadow.operator.name: self._leave_shadow(shadow, self._stays)}
         try:
             aligned = align(shadow, self.driver.topics, self._follower)
         except Exception:
@@ -191,6 +233,20 @@ class Successor:
         if not shadow.checkpoint.head().settled:  # a batch is left that has to be muted: that is part of the plan
             return {**prepared, name: shadow.prepare(self.driver.topics)}
         return {**prepared, name: replace(prepared[name], muted=aligned.repeated, running=aligned.running)}
+
+    def _leave_shadow(self, shadow: OperatorQuery, stays: Prepared) -> Prepared:
+        """What followed is not gone on from, because it could not repeat all that was done."""
+        log.info("%s goes on from its checkpoint %d", shadow.operator.name, self._running.checkpoint)
+        if self._follower is not None and self._follower.actor.query is not None:
+            self._follower.actor.query.stop()
+        self._left, shadow.state = shadow.checkpoint, self._running
+        return stays
+
+    def _clear(self) -> None:
+        """Some time after it has taken over."""
+        sweep_stragglers(self.driver.operators)
+        if self._left is not None:
+            self._left.remove()
 
     def _leave(self, stage: Stage, detail: str) -> None:
         """Removes what nobody will use."""

@@ -38,14 +38,12 @@ class Writing:
     buckets: int
     muted: int = NEVER
     """Batches up to this one write nothing."""
+    alone: bool = True
+    """Nobody else writes under the names of this checkpoint, as the query does of which a rehearsal has a copy."""
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         return self.site.pipeline.inputs(self.operator.name)
-
-    @property
-    def rehearses(self) -> bool:
-        return self.muted >= ALWAYS
 
 
 def written(frame: DataFrame, how: Writing, topics: Topics) -> tuple[DataStreamWriter, str | None]:
@@ -117,7 +115,7 @@ def _kafka_task(names: tuple[str, ...], by: WrittenBy, how: Writing, topics: Top
         markers = [(marker_topic(pipeline, operator, how.checkpoint, e.name), counts[e.topic]) for e in how.edges]
     else:
         markers = [(marker_topic(pipeline, operator, how.checkpoint, by.name.lower()), how.buckets)]
-    if not how.rehearses:
+    if how.alone:
         topics.ensure([Topic(name=n, partitions=c, config=MARKER_CONFIG, grow=True) for n, c in markers])
     sink = KafkaSink(
         bootstrap=how.site.bootstrap,
@@ -127,7 +125,7 @@ def _kafka_task(names: tuple[str, ...], by: WrittenBy, how: Writing, topics: Top
         by_source=by is WrittenBy.SOURCE,
         client_conf=dict(how.site.client_conf),
     )
-    return sink_task(kafka_sink.write_partition, sink, how.muted, kafka_sink.warm)
+    return sink_task(kafka_sink.write_partition, sink, how.muted, kafka_sink.stand_by if how.alone else kafka_sink.warm)
 
 
 def _postgres_task(frame: DataFrame, how: Writing) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -176,9 +174,11 @@ def sink_task(
         if epoch > muted_now(muted):
             rows = write(sink, epoch, partition, batches)
         else:
-            rows = sum(batch.num_rows for batch in batches)
-            if warm is not None:
-                warm(sink)
+            first, rows = None, 0
+            for batch in batches:
+                first, rows = first or (batch if batch.num_rows else None), rows + batch.num_rows
+            if warm is not None and first is not None:
+                warm(sink, epoch, partition, first)
         yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], ["rows"])
 
     return part

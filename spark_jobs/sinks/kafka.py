@@ -71,6 +71,8 @@ class _Cached:
     producer: ArrowProducer
     epoch: int
     used: float
+    muted: bool = False
+    """It wrote nothing in that epoch, because another checkpoint had."""
 
 
 _PRODUCERS: dict[str, _Cached] = {}
@@ -141,7 +143,7 @@ def _scan(consumer: Any, topic: str, partition: int, writer: str) -> int:
     raise KafkaWriteError(f"reading marker {topic}[{partition}]", "_TIMED_OUT", "no end of the partition within 30 s")
 
 
-def warm(sink: KafkaSink) -> None:
+def warm(sink: KafkaSink, *_: object) -> None:
     """Loads and connects what a first write in this process would wait for. Writes nothing, and fences nobody."""
     from confluent_kafka import KafkaException
 
@@ -150,6 +152,18 @@ def warm(sink: KafkaSink) -> None:
     with _MARKER_LOCK, contextlib.suppress(KafkaException):
         if sink.bootstrap not in _MARKER_READERS:
             _marker_reader(sink.bootstrap, sink.client_conf).list_topics(timeout=5)
+
+
+def stand_by(sink: KafkaSink, epoch: int, partition_id: int, first: pa.RecordBatch) -> None:
+    """As `warm`, and takes the id of the writer, as if this batch had been written: the next one then finds its producer.
+
+    Only for writers of a checkpoint under which nobody else writes."""
+    from confluent_kafka import KafkaException
+
+    tid, marker_topic, marker_partition = _writer(sink, first, partition_id)
+    with contextlib.suppress(KafkaException, KafkaWriteError):
+        cached = _producer(sink, tid, marker_topic, marker_partition, epoch)
+        cached.epoch, cached.muted = epoch, True
 
 
 def fence(sink: KafkaSink, writer: str) -> None:
@@ -212,7 +226,7 @@ def write_partition(sink: KafkaSink, epoch: int, partition_id: int, batches: Ite
         cached = _producer(sink, tid, marker_topic, marker_partition, epoch)
         if cached.epoch > epoch:
             raise RuntimeError(STALE.format(writer=tid, epoch=epoch, marker=cached.epoch))
-        if cached.epoch == epoch:
+        if cached.epoch == epoch and not cached.muted:
             return first.num_rows + sum(b.num_rows for b in batches)
         producer, rows = cached.producer, 0
         source = first.column("_src")[0] if sink.by_source else None
@@ -229,7 +243,7 @@ def write_partition(sink: KafkaSink, epoch: int, partition_id: int, batches: Ite
             rows += batch.num_rows
         producer.send(marker_topic, pa.array([tid.encode()]), pa.array([str(epoch).encode()]), marker_partition)
         producer.commit(sink.timeout_s)
-        cached.epoch = epoch
+        cached.epoch, cached.muted = epoch, False
         return rows
     except BaseException:
         _drop(tid)

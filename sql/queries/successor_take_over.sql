@@ -1,5 +1,5 @@
 -- From here on the successor is the application's driver; nothing where either is no longer as it was. One transaction with
--- `successor_told` and, for other buckets, `successor_checkpoint`.
+-- `successor_told` and, where it has followed, `successor_checkpoint` or `successor_stays`.
 update spillway.application a
 set generation = p.generation_to, handle = s.handle, launcher = s.launcher, launched_at = %(now)s, node = p.node_to, launched_node = p.node_to,
     executors = p.executors_to, attempts = 1

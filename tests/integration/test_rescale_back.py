@@ -86,7 +86,7 @@ def test_a_successor_that_gets_nowhere_is_withdrawn(a_line: Callable[..., Line],
     assert [d.over for d in line.drivers] == [None, "stopped"]
 
 
-@pytest.mark.parametrize("dies_at", ["starting", "cloning", "rehearsing", "ready"])
+@pytest.mark.parametrize("dies_at", ["starting", "cloning", "catching_up", "ready"])
 def test_a_successor_that_dies_before_it_takes_over_ends_the_plan(a_line: Callable[..., Line], dies_at: str) -> None:
     line = a_line(heartbeat_s=0.5)
     line.ask(**WANTED["handover"])
@@ -246,6 +246,42 @@ def test_a_shadow_does_not_take_over_where_rows_were_shed_while_it_followed(line
     if kind == "shadow":
         assert "shed kept 0.5 of its rows meanwhile, which a shadow cannot repeat" in ended.detail
         assert (line.application(), line.state()[:2]) == BEFORE
+    else:
+        told = next(s.detail for s in ended.steps if s.step == "cutover")
+        assert told.endswith("and loads the state anew: shed kept 0.5 of its rows meanwhile")
+        assert (ended.checkpoint_to, line.state()[0], line.checkpoint) == (0, 0, 0)
+
+
+def test_a_hand_over_goes_on_from_what_followed(line: Line) -> None:
+    line.ask(**WANTED["handover"])
+    ended = line.carry()
+    assert (ended.state, ended.checkpoint_to, line.state()[0], line.checkpoint) == ("done", 1, 1, 1)
+    assert line.ask(kind="handover", node="n1").checkpoint_to == 2
+
+
+def test_a_hand_over_that_could_not_follow_goes_on_from_where_it_runs(line: Line) -> None:
+    line.cluster.shape = {"follows": False}
+    line.ask(**WANTED["handover"])
+    ended = line.carry()
+    assert (ended.state, ended.checkpoint_to, line.state()[0]) == ("done", 0, 0)
+    assert next(s.detail for s in ended.steps if s.step == "cutover").endswith("loads the state anew: it could not follow")
+
+
+@pytest.mark.parametrize("how", ["is to keep less", "kept less lately", "kept less long ago"])
+def test_a_hand_over_does_not_begin_to_follow_where_rows_are_shed(line: Line, how: str) -> None:
+    if how == "is to keep less":
+        edge = f"{line.name}.in:count"
+        line.sql(
+            "insert into spillway.edge_setting (pipeline, edge, keep, decision_id, issued_by) values (%s, %s, 0.5, 7, 'test')",
+            line.name, edge,
+        )  # fmt: skip
+    else:
+        line.job(
+            "insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept,"
+            " keep, keep_source) values (%s, 'count', 'shed', 0, 999, clock_timestamp() - %s * interval '1 s', 10, 5, 0.5,"
+            " 'setting')", line.name, 300 if "long" in how else 5,
+        )  # fmt: skip
+    assert line.ask(**WANTED["handover"]).follows == ("long" in how)
 
 
 def test_state_that_nobody_counts_in_time_takes_nothing_back(a_line: Callable[..., Line]) -> None:

@@ -315,6 +315,40 @@ def test_keys_that_the_rows_do_not_have_are_refused_at_the_start() -> None:
     )
 
 
+def test_a_writer_that_stands_by_writes_at_once_when_its_turn_comes(sink: KafkaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows another query takes its own writers' ids meanwhile: the first batch it writes waits for no handshake."""
+    first, inits, init = next(b for b in batches([{"n": 1, "k": 1}]) if b.num_rows), [], ArrowProducer.init
+    monkeypatch.setattr(ArrowProducer, "init", lambda self, timeout_s: (inits.append(1), init(self, timeout_s)))
+    for epoch in (4, 5):
+        kafka.stand_by(sink, epoch, 1, first)
+    assert len(inits) == 1 and committed(sink.bootstrap, sink.topics[0]) == []
+    assert kafka.write_partition(sink, 6, 1, batches([{"n": 6, "k": 1}])) == 1
+    assert len(inits) == 1, "the producer of the batches that wrote nothing"
+    assert kafka.write_partition(sink, 6, 1, batches([{"n": 6, "k": 1}])) == 1, "repeated: counted, not written"
+    assert [r["n"] for r in committed(sink.bootstrap, sink.topics[0])] == [6]
+
+
+def test_an_epoch_for_which_a_writer_only_stood_by_is_not_taken_for_written(sink: KafkaSink) -> None:
+    kafka.stand_by(sink, 3, 0, next(b for b in batches([{"n": 3, "k": 1}]) if b.num_rows))
+    assert kafka.write_partition(sink, 3, 0, batches([{"n": 3, "k": 1}])) == 1
+    assert [r["n"] for r in committed(sink.bootstrap, sink.topics[0])] == [3]
+
+
+def test_a_writer_that_is_written_by_elsewhere_meanwhile_does_not_write_on_what_it_stood_by_for(sink: KafkaSink) -> None:
+    """A driver that was taken for dead stands by for names under which the next one writes."""
+    first = next(b for b in batches([{"n": 0, "k": 1}]) if b.num_rows)
+    kafka.stand_by(sink, 3, 0, first)
+    zombie = kafka._PRODUCERS.pop(f"{sink.writer_id}-p0")
+    assert kafka.write_partition(sink, 4, 0, batches([{"n": 4, "k": 1}])) == 1
+    kafka._drop(f"{sink.writer_id}-p0")
+    kafka._PRODUCERS[f"{sink.writer_id}-p0"] = zombie
+    with pytest.raises(KafkaWriteError) as told:
+        kafka.write_partition(sink, 4, 0, batches([{"n": 4, "k": 1}]))
+    assert told.value.fenced
+    assert kafka.write_partition(sink, 4, 0, batches([{"n": 4, "k": 1}])) == 1, "again, as Spark does: its marker is found"
+    assert [r["n"] for r in committed(sink.bootstrap, sink.topics[0])] == [4]
+
+
 def test_a_stopped_process_does_not_keep_its_locks_and_cannot_commit_when_it_wakes_up(table: Table) -> None:
     """SIGSTOP in the open transaction, behind the marker and before the rows."""
     sink = replace(table.sink, idle_s=2.0, lock_s=8.0)

@@ -48,9 +48,11 @@ POLICY = Policy(backoff_first_s=0.0)
 STATE = [(bucket, 100 + bucket, 1_000_003 * (bucket + 1)) for bucket in range(8)]
 """By bucket: rows and checksum."""
 COURSE = {
-    "handover": ("starting", "cloning", "rehearsing", "ready"),
-    "shadow": ("starting", "cloning", "repartitioning", "catching_up", "ready"),
+    ("handover", False): ("starting", "cloning", "rehearsing", "ready"),
+    ("handover", True): ("starting", "cloning", "catching_up", "ready"),
+    ("shadow", True): ("starting", "cloning", "repartitioning", "catching_up", "ready"),
 }
+"""By kind, and whether it follows what runs on a checkpoint of its own."""
 
 
 class Driver:
@@ -158,9 +160,9 @@ class Driver:
 class Successor:
     """A driver that rehearses. It becomes an ordinary one once it is told to, and the one before it has let go."""
 
-    def __init__(self, line: Line, plan: int, generation: int, node: str | None, kind: str) -> None:
+    def __init__(self, line: Line, plan: int, generation: int, node: str | None, kind: str, follows: bool) -> None:
         self.line, self.plan, self.generation, self.node = line, plan, generation, node
-        self.course = list(COURSE[kind])
+        self.course, self.follows = list(COURSE[kind, follows]), follows
         self.over: str | None = None
         self.stuck_at: str | None = None
         """It stays in this state for ever."""
@@ -200,7 +202,10 @@ class Successor:
         if state == self.dies_at:
             self.kill()
             return
-        line.job("update spillway.successor set state = %s, at = now(), batches = batches + 1 where plan = %s", state, self.plan)
+        line.job(
+            "update spillway.successor set state = %s, at = now(), batches = batches + 1, behind_rows = %s where plan = %s",
+            state, 0 if self.follows else None, self.plan,
+        )  # fmt: skip
         if self.driver:
             self.driver.tick()
 
@@ -228,10 +233,11 @@ class Cluster:
             raise LaunchRefused(self.refuses)
         self.die_before()
         handle = f"{spec.name}-{len(self.made)}"
-        kind = None
         if spec.successor is not None:
-            [(kind,)] = self.line.sql("select kind from spillway.rescale_plan where id = %s", spec.successor)
-            made: Any = Successor(self.line, spec.successor, spec.generation, spec.node, kind)
+            [how] = self.line.sql(
+                "select kind, checkpoint_from <> checkpoint_to from spillway.rescale_plan where id = %s", spec.successor
+            )
+            made: Any = Successor(self.line, spec.successor, spec.generation, spec.node, *how)
         else:
             made = Driver(self.line, spec.generation, spec.node)
         for name, value in self.shape.items():

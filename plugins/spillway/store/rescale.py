@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.model.rescale import Change, Kind, Outcome
 from spillway.model.rescale_plan import RescalePlan
+from spillway.model.topology import Kind as OperatorKind
+from spillway.model.topology import Pipeline
 from spillway.store import events
 from spillway.store.connection import translate
 from spillway.store.errors import Refused
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 ACTOR = "rescale"
 OPEN = ("planned", "running", "rolling_back")
 CANCELLED = "taken back by "
+SHED_LATELY_S = 60.0
+"""An operator in front of which rows were shed so lately is likely to see it again before a successor has taken over."""
 POINT_OF_NO_RETURN: Mapping[str, str] = {Kind.RESTART: "order", Kind.HANDOVER: "cutover", Kind.SHADOW: "cutover"}
 """The step by kind from which on a plan goes forward, or fails; executors can be given and taken back at any time."""
 
@@ -94,6 +98,11 @@ class Plan:
         return last is not None and self.done(last) is not None
 
     @property
+    def follows(self) -> bool:
+        """Its successor repeats what runs on a checkpoint of its own, and goes on from that."""
+        return self.checkpoint_from != self.checkpoint_to
+
+    @property
     def changes(self) -> str:
         """In words, such as `executors 2 → 4, node n1 → n2`."""
         said = []
@@ -121,9 +130,10 @@ def request(conn: Connection, pipeline: str, plan: RescalePlan, *, by: str, deci
 
     with translate(), conn:
         rows(conn, "applications_lock", pipeline=pipeline)
-        _refuse(conn, pipeline, plan)
+        spec = _refuse(conn, pipeline, plan)
+        follows = _follows(conn, spec, plan)
         try:
-            made = row(conn, "rescale_request", **_values(pipeline, plan, by, decision))
+            made = row(conn, "rescale_request", **_values(pipeline, plan, by, decision), follows=follows)
         except UniqueViolation as error:
             raise Refused(
                 f"another plan for application {plan.application} was made just now: see `spillway plans {pipeline}`."
@@ -164,7 +174,21 @@ def _values(pipeline: str, plan: RescalePlan, by: str, decision: int | None) -> 
     }
 
 
-def _refuse(conn: Connection, pipeline: str, plan: RescalePlan) -> None:
+def _follows(conn: Connection, spec: Pipeline, plan: RescalePlan) -> bool:
+    """Whether the successor is to repeat, on a checkpoint of its own, what the running query does: always with other buckets; for
+    a hand-over where there is one state to load, and nothing is shed in front of it, which could not be repeated."""
+    if plan.kind is not Kind.HANDOVER:
+        return plan.kind is Kind.SHADOW
+    names = spec.application(plan.application).operators
+    stateful = [name for name in names if spec.operator(name).kind is not OperatorKind.STATELESS]
+    edges = [edge.name for edge in spec.inputs(plan.operator)]
+    sheds = row(
+        conn, "rescale_sheds", pipeline=spec.name, operator=plan.operator, edges=edges, lately_s=SHED_LATELY_S
+    )  # fmt: skip
+    return stateful == [plan.operator] and not sheds
+
+
+def _refuse(conn: Connection, pipeline: str, plan: RescalePlan) -> Pipeline:
     """Raises what speaks against a plan; until the end of the transaction nobody launches, starts or stops the pipeline."""
     spec = load(conn, pipeline)
     names = [o.name for o in spec.operators]
@@ -195,6 +219,7 @@ def _refuse(conn: Connection, pipeline: str, plan: RescalePlan) -> None:
             f"application {application} of pipeline {pipeline} has changed since the plan was made "
             f"({now['executors']} executors on {now['node'] or 'any node'}, {now['buckets']} buckets): ask again."
         )
+    return spec
 
 
 def cancel(conn: Connection, plan: int, by: str) -> Plan:

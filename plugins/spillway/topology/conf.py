@@ -14,6 +14,7 @@ _OWNED: tuple[tuple[str, str], ...] = (
     ("spark.sql.session.timeZone", "everything is in UTC"),
     ("spark.sql.streaming.checkpointLocation", "it comes from SPILLWAY_CHECKPOINTS"),
     ("spark.sql.streaming.checkpointFileManagerClass", "it follows from SPILLWAY_CHECKPOINTS"),
+    ("spark.hadoop.fs.file.impl", "the launcher knows what is on the class path"),
     ("spark.sql.streaming.stateStore.*", "the state format belongs to the checkpoint"),
     ("spark.executor.instances", "use `executors` of the application"),
     ("spark.executor.cores", "use `slots` of the application"),

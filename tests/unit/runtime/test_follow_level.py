@@ -11,13 +11,21 @@ from spark_jobs.runtime.follow import WARM, Follower
 
 
 class Original:
-    """What is followed: one more batch of ten rows whenever it commits."""
+    """What is followed: one more batch of ten rows whenever it begins one, committed by the time it begins the next."""
+
+    location = "there"
 
     def __init__(self) -> None:
-        self.last = 0
+        self.last, self.took = 0, 60.0
+
+    def last_planned(self) -> int:
+        return self.last
 
     def last_commit(self) -> int:
-        return self.last
+        return self.last - 1
+
+    def took_s(self, batch: int) -> float | None:
+        return self.took
 
     def offsets(self, batch: int) -> dict[str, dict[int, int]]:
         return {"t": {0: 10 * batch}}
@@ -38,8 +46,8 @@ def follower(monkeypatch: pytest.MonkeyPatch) -> Any:
     made: Any = Follower.__new__(Follower)
     original, actor = Original(), Actor()
     made.actor, made._original, made._singly, made._times = actor, original, False, follow.TIMES
-    made._read, made._done, made._target, made._finished, made.level = {"t": {0: 0}}, 0, None, 0, False
-    made._quiet_since = follow.time.monotonic()
+    made._read, made._done, made._target, made.level = {"t": {0: 0}}, 0, None, False
+    made._warm, made._took, made._begun, made._quiet_since = False, [], 0.0, follow.time.monotonic()
     monkeypatch.setattr(made, "_read_up_to", lambda end: None)
     return made
 
@@ -61,6 +69,25 @@ def test_it_is_not_level_before_it_has_done_a_few_batches(follower: Any) -> None
     assert follower.level
 
 
+def test_it_is_not_level_while_it_still_becomes_quicker(follower: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower._original.took, now, takes = -1.0, 0.0, 20.0  # whatever it does takes longer than the original
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now)
+    for _ in range(8):
+        follower._original.last += 1
+        follower.advance()
+        now, takes = now + takes, 0.8 * takes
+        finish(follower)
+    follower.advance()
+    assert not follower.level
+    follower._original.took = takes
+    follower._original.last += 1
+    follower.advance()
+    now += takes
+    finish(follower)
+    follower.advance()
+    assert follower.level
+
+
 def test_it_is_level_all_the_same_where_nothing_comes_for_a_while(follower: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     follower.advance()
     assert not follower.level
@@ -70,6 +97,25 @@ def test_it_is_level_all_the_same_where_nothing_comes_for_a_while(follower: Any,
 
 
 def test_it_is_not_level_while_the_original_has_more_than_it_reads(follower: Any) -> None:
-    follower._finished, follower.actor.max_rows, follower._original.last = WARM, 1, 9
+    follower._warm, follower.actor.max_rows, follower._original.last = True, 1, 9
     follower.advance()
     assert not follower.level and follower._times == 2 * follow.TIMES
+
+
+def test_a_batch_that_runs_is_followed_before_it_is_committed(follower: Any) -> None:
+    """Else the pause of a cut-over would hold two batches: the last one repeated, and the first one after it."""
+    follower._original.last = 3
+    assert follower._original.last_commit() == 2
+    assert follower.advance() == 30, "what it has begun and this one has not done"
+    assert follower._target == (3, {"t": {0: 30}})
+    finish(follower)
+    assert follower.advance() == 0
+
+
+def test_it_does_not_come_to_rest_beyond_what_was_committed(follower: Any) -> None:
+    follower._original.last = 3
+    follower.advance()
+    finish(follower)
+    follower.advance()
+    with pytest.raises(follow.FollowFailed, match="read further"):
+        follower.reach_end()

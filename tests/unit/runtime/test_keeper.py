@@ -24,7 +24,8 @@ class Query:
         self.operator = SimpleNamespace(name="op")
         self.state = State(checkpoint=0, buckets=4, max_rows=None)
         self.done: list[str] = []
-        self.alive = self.working = False
+        self.alive = self.working = self.in_flight = False
+        self.finished = 0
         self.found, self.position, self.started_at = Head(planned=-1, committed=-1), (3, {"t": {0: 7}}), None
         self.failures: list[Exception] = []
         self.spark = SimpleNamespace(
@@ -50,7 +51,8 @@ class Query:
         return SimpleNamespace(batch_id=9, at=datetime.now(UTC))
 
     def collect(self) -> int:
-        return 0
+        finished, self.finished = self.finished, 0
+        return finished
 
     def failure(self) -> str:
         return self.why
@@ -122,15 +124,21 @@ def test_a_new_incarnation_stops_at_a_batch_and_starts_with_what_is_told(kept: K
 @pytest.mark.parametrize(
     ("running", "watermarked", "anew"), [("a query", True, True), ("a query", False, False), (None, True, False)]
 )
-def test_one_that_followed_another_is_started_anew_if_windows_end_by_time(
+def test_one_that_followed_another_is_started_anew_once_it_is_idle_if_windows_end_by_time(
     monkeypatch: pytest.MonkeyPatch, running: str | None, watermarked: bool, anew: bool
 ) -> None:
     kept = Kept(monkeypatch)
     ready: Any = SimpleNamespace(state=kept.query.state, running=running, watermarked=watermarked, muted=10)
     kept.keeper.start(ready)
-    for batch in (11, 15, 16, 17, 18):
-        kept.query.position = (batch, {"t": {0: 7}})
+    for _ in range(9):
+        kept.query.finished, kept.now = 1, kept.now + 4.0
         kept.look()
+    kept.query.in_flight, kept.now = True, kept.now + 60.0
+    kept.look()
+    assert kept.query.done == ["start with 4"], "while it has anything to do it would be felt"
+    kept.query.in_flight, kept.now = False, kept.now + 1.0
+    kept.look()
+    kept.look()
     expected = ["start with 4", "prepare", "rest", "start with 4"] if anew else ["start with 4"]
     assert kept.query.done == expected
 

@@ -52,6 +52,8 @@ OWNED: Mapping[str, str] = {
 
 # Spark's default manager forks a process per file on a local file system (two to seven times the commit time).
 LOCAL_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+LOCAL_FILES = {"spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
+"""Hadoop's own class forks a `chmod` for every file it makes, also those that state is loaded into. See ADR 27."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +121,12 @@ def standalone(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
         "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": NEVER,
     }
     properties.pop("spark.executor.instances", None)
+    if cluster.jars:  # where the class is on the class path of every process from its start
+        properties |= LOCAL_FILES
     if spec.node:
         properties[f"spark.executor.resource.{spec.node}.amount"] = "1"
         properties[f"spark.driver.resource.{spec.node}.amount"] = "1"
-    return _with_class_path(properties, cluster)
+    return with_class_path(properties, cluster)
 
 
 def kubernetes(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
@@ -135,7 +139,7 @@ def kubernetes(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
     }
     if spec.node:
         properties[f"spark.kubernetes.node.selector.{NODE_LABEL}"] = spec.node
-    return _with_class_path(properties, cluster)
+    return with_class_path(properties, cluster)
 
 
 def yarn(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
@@ -153,7 +157,7 @@ def yarn(spec: LaunchSpec, cluster: Cluster) -> dict[str, str]:
     return properties
 
 
-def _with_class_path(properties: dict[str, str], cluster: Cluster) -> dict[str, str]:
+def with_class_path(properties: dict[str, str], cluster: Cluster) -> dict[str, str]:
     """The connector jars where they lie on the machine already: on the class path, so that nothing is copied at start."""
     if cluster.jars:
         ours = [f"{folder.rstrip('/')}/*" for folder in (cluster.jars, cluster.spark_jars) if folder]

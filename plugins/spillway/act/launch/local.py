@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from spillway.act.launch import DriverStatus, Found, LaunchRefused, LaunchSpec, Sighting, program
-from spillway.act.launch.conf import STORE, Cluster, cluster_from, spark_properties
+from spillway.act.launch.conf import LOCAL_FILES, STORE, Cluster, cluster_from, spark_properties
 
 # $1: where the exit code goes; the rest: the command. The shell outlives the command by one write.
 KEEP_EXIT_CODE = 'to=$1; shift; "$@"; code=$?; echo $code > "$to.part" && mv "$to.part" "$to"; exit $code'
@@ -39,7 +39,7 @@ class LocalLauncher:
     def submit(self, spec: LaunchSpec) -> str:
         properties = {**spark_properties(spec, self._cluster), "spark.master": self._cluster.master}
         if self._cluster.jars:
-            properties["spark.driver.extraClassPath"] = f"{self._cluster.jars}/*"
+            properties |= {"spark.driver.extraClassPath": f"{self._cluster.jars}/*", **LOCAL_FILES}
         confs = [part for key, value in sorted(properties.items()) for part in ("--conf", f"{key}={value}")]
         log = self._folder / f"{spec.name}.log"
         exit_code = self._folder / f"{spec.name}.exit"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from spillway.act.launch import program
-from spillway.act.launch.conf import OWNED, QUICK_JVM, cluster_from
+from spillway.act.launch.conf import LOCAL_FILES, OWNED, QUICK_JVM, cluster_from, with_class_path
 from spillway.act.rescale.digest import DIGEST, TRIES, members
 from spillway.policy import Policy
 from spillway.store import rescale
@@ -178,6 +178,8 @@ def hook(job: Job, environment: Mapping[str, str], dsn: str) -> Any:
     }
     if cluster.local_ip:
         conf |= {"spark.driver.host": cluster.local_ip, "spark.driver.bindAddress": cluster.local_ip}
+    if cluster.jars:
+        conf = with_class_path({**conf, **LOCAL_FILES}, cluster)
     made = SparkSubmitHook(
         conf=conf,
         conn_id=environment.get("SPILLWAY_SPARK_CONNECTION", CONNECTION),

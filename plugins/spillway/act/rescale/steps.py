@@ -211,7 +211,7 @@ def _partitions(scene: Scene, told: datetime) -> list[dict[str, Any]]:
         scene.conn, "rescale_partitions", pipeline=plan.pipeline, operator=plan.operator, checkpoint=plan.checkpoint_from,
         batch_id=-1 if last is None else last, since=told - LOOK_BACK,
     )  # fmt: skip
-    gentle = scene.kind is not Kind.SHADOW or scene.facts.beat_before in OVER
+    gentle = not plan.follows or scene.facts.beat_before in OVER
     return found if gentle else [r for r in found if r["checkpoint"] == plan.checkpoint_to]
 
 

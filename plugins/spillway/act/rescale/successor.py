@@ -85,7 +85,8 @@ def spec_of(scene: Scene) -> LaunchSpec:
 
 
 def rehearsed(scene: Scene) -> Finding:
-    return _reaches(scene, BUILT, "has rehearsed", "rehearses")
+    follows = scene.facts.behind_rows is not None
+    return _reaches(scene, BUILT, "follows what runs" if follows else "has rehearsed", "rehearses")
 
 
 def repartitioned(scene: Scene) -> Finding:
@@ -132,8 +133,9 @@ def cutover(scene: Scene) -> Finding:
     plan, facts = scene.plan, scene.facts
     if words := overtaken(scene) or _ended(scene):
         return Finding.failed(words)
-    if words := _shed(scene):
-        return Finding.failed(words)
+    shed = _shed(scene)
+    if shed and scene.kind is Kind.SHADOW:
+        return Finding.failed(f"{shed}, which a shadow cannot repeat: ask again when all is kept")
     if scene.age_s(facts.successor_at) > SIGNS * scene.policy.heartbeat_s:
         return Finding.waits(f"generation {plan.generation_to} of {scene.name} gives no sign of life")
     if not execute(scene.conn, "successor_take_over", plan=plan.id, now=scene.now):
@@ -141,27 +143,30 @@ def cutover(scene: Scene) -> Finding:
             f"generation {plan.generation_to} of {scene.name} is {facts.successor_state}, not ready to take over"
         )
     execute(scene.conn, "successor_told", plan=plan.id)
-    if scene.kind is Kind.SHADOW:
+    loads = ""
+    if plan.follows and (shed or facts.behind_rows is None):
+        execute(scene.conn, "successor_stays", plan=plan.id)
+        loads = f", and loads the state anew: {shed or 'it could not follow'}"
+    elif plan.follows:
         execute(scene.conn, "successor_checkpoint", plan=plan.id, now=scene.now)
     return Finding.done(
-        f"generation {plan.generation_to} of {scene.name} takes over at the next committed batch",
+        f"generation {plan.generation_to} of {scene.name} takes over at the next committed batch{loads}",
         batch_id=facts.batch_id, offsets=facts.offsets,
     )  # fmt: skip
 
 
 def _shed(scene: Scene) -> str | None:
-    """Why a shadow may not take over: it repeats batches by the keeps of now, which were others when they ran, so that its state
-    is not what it should be as soon as anything was shed since it was launched."""
+    """Why what has followed may not be gone on from: it repeats batches by the keeps of now, which were others when they ran, so
+    that its state is not what it should be as soon as anything was shed since it was launched."""
     plan = scene.plan
     launched = next((s.began_at for s in plan.steps if s.step == "launch"), None)
-    if scene.kind is not Kind.SHADOW or launched is None:
+    if not plan.follows or launched is None:
         return None
     who = {"pipeline": plan.pipeline, "operator": plan.operator, "checkpoint": plan.checkpoint_from}
     found = row(scene.conn, "rescale_shed", **who, since=launched)
     if not found:
         return None
-    kept = f"{found['edge']} kept {found['keep']:.3g} of its rows meanwhile"
-    return f"{kept}, which a shadow cannot repeat: ask again when all is kept"
+    return f"{found['edge']} kept {found['keep']:.3g} of its rows meanwhile"
 
 
 def taken_over(scene: Scene) -> Finding:
