@@ -132,15 +132,18 @@ def _digest(spark: SparkSession, checkpoints: str, args: argparse.Namespace) -> 
     after = _at(spark, checkpoints, args, args.checkpoint if args.checkpoint_to is None else args.checkpoint_to)
     batches = seam(before, after, args.batch, args.buckets)
     found: dict[str, list[Handle]] = {}
-    for moment, checkpoint, batch in zip(("before", "after"), (before, after), batches, strict=True):
+    moments = {"before": (before, batches[0]), "after": (after, batches[1])}
+    # First what the running query will have forgotten soonest.
+    for moment in reversed(moments) if before.location != after.location else moments:
+        checkpoint, batch = moments[moment]
         found[moment] = digested(spark, checkpoint.location, batch)
         if not found[moment]:
             raise RuntimeError(f"{checkpoint.location} holds no state at batch {batch}: there is nothing to count")
     connection = connect("spillway digest", roles=ROLES)
     connection.autocommit = False
     with connection:
-        for (moment, buckets), batch in zip(found.items(), batches, strict=True):
-            for h in buckets:
+        for moment, (_, batch) in moments.items():
+            for h in found[moment]:
                 run(
                     connection, "job_bucket_handle", plan=args.plan, operator=args.operator, moment=moment, bucket=h.bucket,
                     batch_id=batch, location=h.location, version=h.version, bytes=h.bytes, rows=h.rows, checksum=h.checksum,

@@ -167,6 +167,9 @@ class Policy:
     )
     rescale_expected_pause_restart_s: float = _tunable(1.3, 0.0, 3_600.0, "pause of a restart of the query")
     rescale_expected_pause_restart_s_per_million: float = _tunable(1.6, 0.0, 3_600.0, "the same, for each million rows of state")
+    rescale_expected_pause_cold_s: float = _tunable(
+        10.0, 0.0, 3_600.0, "the same, for executors that are added while the query is stopped: they are cold when it starts"
+    )
     rescale_expected_pause_repartition_s: float = _tunable(2.5, 0.0, 3_600.0, "pause of a restart with other buckets")
     rescale_expected_pause_repartition_s_per_million: float = _tunable(
         20.0, 0.0, 3_600.0, "the same, for each million rows of state"

@@ -209,9 +209,9 @@ class Checkpoint:
         folder = self._child(*parts)
         return list(self._fs.listStatus(folder)) if self._fs.exists(folder) else []
 
-    def remove(self) -> None:
-        """The checkpoint with all that is in it."""
-        self._fs.delete(self._path(self.location), True)
+    def remove(self, *parts: str) -> None:
+        """The checkpoint with all that is in it, or one folder of it."""
+        self._fs.delete(self._child(*parts) if parts else self._path(self.location), True)
 
     def copy_to(self, location: str, *parts: str) -> None:
         """One file or folder of it to the same place below another location. What is there already is overwritten."""

@@ -32,7 +32,7 @@ UNLIMITED = 2**60
 TIMES, TIMES_MOST = 4, 64
 """So many bounds of the query it follows are read at once, twice as many after every batch that was not enough: nobody waits for
 what follows, but what is bound to be a little too slow would be so for ever."""
-WARM, WARM_MOST = 3, 24
+WARM, WARM_MOST = 3, 16
 """What follows is level once it has done so many batches and is warm, or the second number of them: its first ones start what a
 cold process starts, and whoever took over then would wait for that."""
 LAST, STEADY = 4, 0.95
@@ -42,6 +42,7 @@ _QUIET_S = 20.0
 _END = "allDataForTriggerAvailableNow"
 _TRIGGER_S = 0.02
 """How soon a batch begins that is to be repeated: what is late here is waited for at a cut-over."""
+_TOLD_S = 0.2
 
 
 class FollowFailed(RuntimeError):
@@ -86,7 +87,7 @@ def warm(took: list[float], theirs: float | None) -> bool:
 
     >>> warm([18.0, 4.0, 1.3], 1.3), warm([18.0, 4.0], 5.0), warm([18.0, 4.0, 2.4, 2.3, 2.0], 1.3)
     (True, False, False)
-    >>> warm([18.0, 4.0, 2.4, 2.0, 1.8, 1.8, 1.8, 1.8, 1.9], 1.3), warm([18.0 / n for n in range(1, 25)], None)
+    >>> warm([18.0, 4.0, 2.4, 2.0, 1.8, 1.8, 1.8, 1.8, 1.9], 1.3), warm([18.0 / n for n in range(1, 17)], None)
     (True, True)
     """
     if len(took) < WARM:
@@ -119,7 +120,9 @@ class Follower:
         self._times = TIMES
         self._took: list[float] = []
         """Seconds, of each batch it has done until it was warm."""
-        self._warm = False
+        self._warm = self._slow = False
+        """`_slow`: warm, and yet not as quick as the original."""
+        self._ended = 0.0
         self._begun = self._quiet_since = time.monotonic()
         self.level = False
         """It is warm, and what it read last, or reads now, was all that the original had begun by then."""
@@ -160,8 +163,12 @@ class Follower:
         found = [(batch, self._original.offsets(batch)) for batch in range(first, last + 1)]
         return [(batch, end) for batch, end in found if end is not None]
 
-    def advance(self) -> int:
-        """One look: reads on when there is more. Returns how many rows the original has begun and this one has not done."""
+    def advance(self, *, may_rest: bool = False) -> int:
+        """One look: reads on when there is more. Returns how many rows the original has begun and this one has not done.
+
+        `may_rest`: nobody waits for it. One that is slower than the original, as beside it on one core, is always in the middle
+        of a batch that is not the last one when it is told to take over; so it rests as long as a batch takes, and then repeats
+        several at once. Told meanwhile, it begins the last one at once."""
         if not self.actor.alive:
             raise FollowFailed(f"the query on {self.actor.location} has ended: {self.actor.failure()}")
         self.actor.collect()
@@ -169,12 +176,17 @@ class Follower:
             if self.actor.position[1] != self._target[1]:
                 return self._behind()
             (self._done, self._read), self._target = self._target, None
+            self._ended = time.monotonic()
             if not self._warm:
-                self._took.append(time.monotonic() - self._begun)
-                self._warm = warm(self._took, self._original.took_s(self._original.last_commit()))
+                self._took.append(self._ended - self._begun)
+                theirs = self._original.took_s(self._original.last_commit())
+                self._warm = warm(self._took, theirs)
+                self._slow = self._warm and (theirs is None or self._took[-1] > theirs)
         ends = self._ends(self._done)
         if self._singly and ends and ends[0][0] != self._done + 1:
             raise FollowFailed(f"{self._original.location} has forgotten batch {self._done + 1}: what follows it is too slow")
+        if may_rest and self._rests:
+            return rows_between(self._read, ends[-1][1]) if ends else 0
         self._target = next_batch(ends, self._read, singly=self._singly, most_rows=self._times * self.actor.max_rows)
         if self._target is not None:
             self._begun = time.monotonic()
@@ -188,9 +200,17 @@ class Follower:
         self._times = TIMES if at_end else min(2 * self._times, TIMES_MOST)
         return rows_between(self._read, ends[-1][1]) if ends else 0
 
+    @property
+    def _rests(self) -> bool:
+        return self.level and self._slow and not self._singly and time.monotonic() - self._ended < self._took[-1]
+
     def _behind(self) -> int:
         end = self._original.offsets(self._original.last_planned())
         return rows_between(self._read, end) if end else 0
+
+    def stop(self) -> None:
+        if self.actor.query is not None:
+            self.actor.query.stop()
 
     def reach_end(self) -> None:
         """Up to the last committed batch of the original, which is stopped and has none under way."""
@@ -228,7 +248,7 @@ class Follower:
         assert self._admission is not None
         if len(self.actor.edges) > 1:
             self._admission.set({e.name: 0 for e in self.actor.edges})
-            time.sleep(2 * _TRIGGER_S)  # a trigger that has begun with the limits from before has ended
+            time.sleep(_TOLD_S)  # a trigger that has begun with the limits from before has ended
         while sources.hasNext():
             source = sources.next()
             topic = next((t for t in end if f"[{t}]" in source.toString()), None)

@@ -158,6 +158,8 @@ class Keeper:
         except Exception as error:
             # The old query is untouched and goes on.
             self._refused = order.incarnation
+            if order.incarnation == query.state.incarnation:  # as it is: tried again
+                self._anew, self._idle_since = True, self._clock()
             self._say(Phase.FAILED, f"incarnation {order.incarnation} was refused: {first_line(error)}")
             self._control.event(self.name, "restart_refused", f"{self.name} goes on as it was: {first_line(error)}")
             return

@@ -26,6 +26,7 @@ from spark_jobs.runtime.session import operator_session
 from spark_jobs.runtime.site import Outlets, Site, State
 from spark_jobs.runtime.topics import Topics
 from spark_jobs.runtime.utility import UtilityFollower
+from spark_jobs.runtime.writers import unrepeatable
 from spark_jobs.runtime.writing import Writing, pin_writers, written
 from spark_jobs.sinks.kafka import KafkaSink
 
@@ -48,6 +49,8 @@ class Prepared:
     watermarked: bool
     """Which rows share a batch matters to its state."""
     dead_letters: KafkaSink | None
+    unrepeatable: str | None
+    """Why its state may be another one when the same rows are read in other batches; None: it is the same."""
     running: Running | None = None
     """A query that runs already, and goes on in the place of one that would be started."""
 
@@ -129,8 +132,10 @@ class OperatorQuery:
             options=tuple((f"kafka.{key}", value) for key, value in self.site.client_conf.items()),
         )
         frame = build(self.spark, self.site.pipeline, self.operator, source)
-        known = muted_until(Checkpoint(self.spark, self._location_of(state)))
-        muted = ALWAYS if self.rehearses else NEVER if known is None else known
+        checkpoint = Checkpoint(self.spark, self._location_of(state))
+        known = muted_until(checkpoint)
+        # What only repeated and is committed comes no more.
+        muted = ALWAYS if self.rehearses else NEVER if known is None or checkpoint.last_commit() >= known else known
         alone = self._location_of(state) == self._own_location(state)
         how = Writing(
             site=self.site, operator=self.operator, checkpoint=state.checkpoint, buckets=state.buckets, muted=muted, alone=alone
@@ -140,7 +145,10 @@ class OperatorQuery:
         dead = dead_letter_sink(self.site, self.operator, state.checkpoint, topics) if collects else None
         note = None if self.rehearses else note
         watermarked = "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()
-        return Prepared(writer=writer, note=note, state=state, muted=muted, held=held, watermarked=watermarked, dead_letters=dead)
+        return Prepared(
+            writer=writer, note=note, state=state, muted=muted, held=held, watermarked=watermarked, dead_letters=dead,
+            unrepeatable=unrepeatable(frame),
+        )  # fmt: skip
 
     def start(self, topics: Topics, prepared: Prepared | None = None) -> None:
         """Starts the query from its checkpoint, which is as the operator's state says (`settle`)."""

@@ -19,10 +19,11 @@ from spark_jobs.runtime.clone import CloneFailed, clone
 from spark_jobs.runtime.deadletter import MARK
 from spark_jobs.runtime.follow import Follower, FollowFailed
 from spark_jobs.runtime.metrics import Buffer
-from spark_jobs.runtime.muting import Origin, muted_until, origin, write_aligned, write_origin
+from spark_jobs.runtime.muting import SHADOW, Origin, muted_until, origin, write_aligned, write_origin
 from spark_jobs.runtime.operator import OperatorQuery
 from spark_jobs.runtime.repartition import repartition
 from spark_jobs.runtime.site import Outlets, State
+from spark_jobs.runtime.state_files import STATE
 from spark_jobs.runtime.topics import Topics
 
 log = logging.getLogger("spillway.shadow")
@@ -59,9 +60,13 @@ def make_shadow(query: OperatorQuery, running: State, plan: int, repartitions: C
 
 
 def _clear_superseded(query: OperatorQuery, running: int) -> None:
-    """What was taken over from before the one that runs now was made: nobody goes back to that any more."""
-    for number in range(running):
-        if (old := _original(query, number)).read_text(SEALED) is not None:
+    """State that nobody goes on from any more: of what was taken over from, whose logs stay, since they hold the seal, and of
+    copies that never took over."""
+    for number in (n for n in range(query.state.checkpoint) if n != running):
+        old = _original(query, number)
+        if old.read_text(SEALED) is not None:
+            old.remove(STATE)
+        elif origin(old) is not None and muted_until(old) is None:
             old.remove()
 
 
@@ -127,7 +132,7 @@ def align(query: OperatorQuery, topics: Topics, follower: Follower | None = None
 def _follow_to_the_end(query: OperatorQuery, topics: Topics, follower: Follower, original: int) -> Follower:
     """A driver that was taken for dead may still follow here too: one of the two then loses a batch to the other, and ends.
     Returns who has got there, with no batch under way."""
-    for attempt in range(1, _TRIES + 1):
+    for attempt in range(1, _TRIES + 2):
         try:
             if not follower.actor.alive:
                 follower.start()
@@ -139,11 +144,24 @@ def _follow_to_the_end(query: OperatorQuery, topics: Topics, follower: Follower,
             log.warning("%s does not follow, try %d of %d: %s", query.operator.name, attempt, _TRIES, error)
             if follower.actor.query is not None:
                 follower.actor.query.stop()  # the next one works on the same checkpoint
-            if attempt == _TRIES:
+            if attempt > _TRIES or (attempt == _TRIES and not _made_anew(query, original)):
                 raise
             time.sleep(1.0)
             follower = follower_of(query, topics, original)
     raise AssertionError("the last try has raised")
+
+
+def _made_anew(query: OperatorQuery, number: int) -> bool:
+    """Where the state lies in as many buckets, another copy of the original, which is sealed, is what following comes to."""
+    source, target, found = _original(query, number), query.checkpoint, origin(query.checkpoint)
+    if found is None or source.buckets(source.last_commit()) != query.state.buckets:
+        return False
+    log.warning("%s is copied once more from checkpoint %d, where it stopped", query.operator.name, number)
+    for name in target.files():
+        if name != SHADOW:  # which says what it is, should this be the end of whoever copies
+            target.remove(name)
+    write_origin(target, replace(found, batch=clone(source, target)))
+    return True
 
 
 def _seal(query: OperatorQuery, original: Checkpoint, found: Origin, topics: Topics) -> None:

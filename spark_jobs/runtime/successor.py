@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 
 import psycopg2
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from spillway.policy import Policy
 
@@ -34,6 +35,8 @@ log = logging.getLogger("spillway.successor")
 _LEASE_S = 0.02
 """How often the lease is asked for while everybody waits for it."""
 _WARM_S = 20.0
+_LEVEL_S = 180.0
+"""Who follows in order to load no state, and is not level by then, loads it."""
 _LOOK_S, _FOLLOW_S = 0.1, 0.02
 """How often it looks what it is told, and what there is to follow."""
 
@@ -62,6 +65,7 @@ class Successor:
         self._stays: Prepared | None = None
         """The start of what was followed, should it be told to go on from the checkpoint that runs now."""
         self._left: Checkpoint | None = None
+        self._followed_since = 0.0
         self._slots = int(spark.conf.get("spark.executor.cores", "1") or 1)
         self._follower: Follower | None = None
         self._warmed = time.monotonic()
@@ -126,6 +130,8 @@ class Successor:
                 if self._rebuckets:
                     raise
                 log.warning("%s cannot be followed, it is rehearsed: %s", shadow.operator.name, first_line(error))
+                if self._follower is not None:
+                    self._follower.stop()
                 shadow.checkpoint.remove()
                 shadow.state, self._shadowed, self._follower = self._running, None, None
                 self._play([shadow])
@@ -136,14 +142,17 @@ class Successor:
             rehearse(queries, self.driver.topics, lambda where: self._at(Stage(where)), self._played)
 
     def _follow(self, shadow: OperatorQuery) -> None:
+        if not self._rebuckets:
+            self._stays = shadow.prepare(self.driver.topics, self._running)
+            if self._stays.unrepeatable:
+                raise FollowFailed(self._stays.unrepeatable)
         self._at(Stage.CLONING)
         make_shadow(shadow, self._running, self.succession.plan, lambda: self._at(Stage.REPARTITIONING))
         self._at(Stage.CATCHING_UP)
         self._follower = follower_of(shadow, self.driver.topics, self._running.checkpoint)
         self._follower.start()
+        self._followed_since = time.monotonic()
         practise(shadow, Checkpoint(self.spark, scratch_of(shadow, str(shadow.site.generation), "practice")))
-        if not self._rebuckets:
-            self._stays = shadow.prepare(self.driver.topics, self._running)
 
     @property
     def _rebuckets(self) -> bool:
@@ -181,11 +190,14 @@ class Successor:
 
     def _followed(self, follower: Follower) -> Stage:
         try:
-            self.succession.behind_rows = follower.advance()
-        except FollowFailed as error:
+            self.succession.behind_rows = follower.advance(may_rest=True)
+            if self._stays is not None and not follower.level and time.monotonic() - self._followed_since > _LEVEL_S:
+                raise FollowFailed(f"it is not level after {_LEVEL_S:.0f} s")
+        except (FollowFailed, Py4JJavaError) as error:
             if self._stays is None:
                 raise
             log.warning("it goes on without following: %s", first_line(error))
+            follower.stop()
             self._follower, self.succession.behind_rows = None, None
             return Stage.READY
         self.succession.batches = max(self.succession.batches, follower.actor.batches)
@@ -204,13 +216,14 @@ class Successor:
             except psycopg2.OperationalError as error:
                 log.warning("Postgres is away: %s", first_line(error))
                 self._at(Stage.TAKING_OVER)
+                self._follow_on()  # the one that runs may not have heard yet, and goes on
                 time.sleep(0.5)
 
     def _follow_on(self) -> bool:
         """Called again and again while the lease is not there yet: what follows goes on following. Returns whether this one is no
         longer wanted."""
         if self._follower is not None and self._follower.actor.alive:
-            with contextlib.suppress(FollowFailed):
+            with contextlib.suppress(FollowFailed, Py4JJavaError):
                 self._follower.advance()
         gone = self.driver.signalled.is_set() or bool(self.driver.control.stop_reason)
         return gone or self.succession.told is Told.WITHDRAW
@@ -237,8 +250,8 @@ class Successor:
     def _leave_shadow(self, shadow: OperatorQuery, stays: Prepared) -> Prepared:
         """What followed is not gone on from, because it could not repeat all that was done."""
         log.info("%s goes on from its checkpoint %d", shadow.operator.name, self._running.checkpoint)
-        if self._follower is not None and self._follower.actor.query is not None:
-            self._follower.actor.query.stop()
+        if self._follower is not None:
+            self._follower.stop()
         self._left, shadow.state = shadow.checkpoint, self._running
         return stays
 
@@ -252,8 +265,8 @@ class Successor:
         """Removes what nobody will use."""
         self.succession.stage, self.succession.detail = stage, detail
         try:
-            if self._follower is not None and self._follower.actor.query is not None:
-                self._follower.actor.query.stop()
+            if self._follower is not None:
+                self._follower.stop()
             sweep_scratch(self.driver.operators)
             # Where it may have been told to take over, the next driver goes on from what was made here.
             if self._shadow is not None and self.succession.given_up:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 from spillway.model.topology import Output
 
 
@@ -125,6 +126,25 @@ def unsteady(frame: DataFrame) -> str | None:
                     return str(expressions.apply(number).sql())
         pending.extend(_children(node))
     return None
+
+
+def unrepeatable(frame: DataFrame) -> str | None:
+    """Why an operator's state may be another one when it reads the same rows in other batches; None: it is the same.
+
+    A sum of fractions depends on their order; whoever puts out a fraction is taken for having summed some."""
+    if expression := unsteady(frame):
+        return f"{expression} may be another value when a batch is repeated"
+    fractions = [f.name for f in frame.schema.fields if _has_fraction(f.dataType)]
+    return f"{', '.join(fractions)} may depend on the order of rows" if fractions else None
+
+
+def _has_fraction(kind: DataType) -> bool:
+    """
+    >>> from pyspark.sql.types import _parse_datatype_json_string as parse
+    >>> _has_fraction(parse('{"type":"array","elementType":"double","containsNull":true}')), _has_fraction(parse('"long"'))
+    (True, False)
+    """
+    return any(f'"{name}"' in kind.json() for name in ("double", "float"))
 
 
 def arrange(records: DataFrame, by: WrittenBy, partitions: int) -> DataFrame:

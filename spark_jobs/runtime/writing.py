@@ -177,7 +177,7 @@ def sink_task(
             first, rows = None, 0
             for batch in batches:
                 first, rows = first or (batch if batch.num_rows else None), rows + batch.num_rows
-            if warm is not None and first is not None:
+            if warm is not None:
                 warm(sink, epoch, partition, first)
         yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], ["rows"])
 

@@ -154,12 +154,15 @@ def warm(sink: KafkaSink, *_: object) -> None:
             _marker_reader(sink.bootstrap, sink.client_conf).list_topics(timeout=5)
 
 
-def stand_by(sink: KafkaSink, epoch: int, partition_id: int, first: pa.RecordBatch) -> None:
+def stand_by(sink: KafkaSink, epoch: int, partition_id: int, first: pa.RecordBatch | None) -> None:
     """As `warm`, and takes the id of the writer, as if this batch had been written: the next one then finds its producer.
 
     Only for writers of a checkpoint under which nobody else writes."""
     from confluent_kafka import KafkaException
 
+    if first is None:
+        warm(sink)
+        return
     tid, marker_topic, marker_partition = _writer(sink, first, partition_id)
     with contextlib.suppress(KafkaException, KafkaWriteError):
         cached = _producer(sink, tid, marker_topic, marker_partition, epoch)

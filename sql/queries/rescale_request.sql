@@ -5,7 +5,7 @@ insert into spillway.rescale_plan (decision, pipeline, application, operator, ki
 select %(decision)s, a.pipeline, a.application, s.operator, %(kind)s, a.executors, %(executors)s, s.buckets,
        coalesce(%(buckets)s, s.buckets), a.node, %(node)s, s.checkpoint,
        case when %(follows)s then 1 + greatest(s.checkpoint, (
-           select max(p.checkpoint_to) from spillway.rescale_plan p where p.pipeline = s.pipeline and p.operator = s.operator))
+           select max(greatest(p.checkpoint_to, p.checkpoint_left)) from spillway.rescale_plan p where p.pipeline = s.pipeline and p.operator = s.operator))
        else s.checkpoint end,
        a.generation,
        case when %(kind)s in ('handover', 'shadow') then 1 + greatest(a.generation, (

@@ -54,6 +54,7 @@ def generation(line: Line) -> int:
 @pytest.mark.timeout(600)
 def test_airflow_starts_restarts_and_stops_what_is_declared(full: Stack) -> None:
     airflow = Airflow(full)
+    airflow.pause("spillway_qod", "spillway_capacity", "spillway_rescale")
     with Line(full, YAML, converge_here=False) as line:
         until(line.running, 180, "spillway_streams starts the application\n" + driver_log(full))
         assert generation(line) == 1

@@ -179,8 +179,9 @@ def test_a_shadow_does_not_go_back_to_a_state_that_is_older_than_what_was_writte
     assert line.state() == (1, 16, 0)
 
 
-@pytest.mark.parametrize("kind", ["executors", "restart", "handover"])
-def test_state_that_differs_takes_a_change_back(line: Line, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "ends"), [("executors", "rolled_back"), ("restart", "rolled_back"), ("handover", "failed")])
+def test_state_that_differs_takes_a_change_back(line: Line, kind: str, ends: str) -> None:
+    """All that can be taken back: where another checkpoint was gone on from, what was written since is in no other."""
     line.ask(**WANTED[kind])
     line.carry(until="digest")
     line.digest(after=[*STATE[:-1], (7, 107, 4)])
@@ -189,7 +190,8 @@ def test_state_that_differs_takes_a_change_back(line: Line, kind: str) -> None:
         line.tick()
         streams(line)
     back = line.plan()
-    assert back.state == "rolled_back", back
+    assert back.state == ends, back
+    assert ("its state stays as it is in checkpoint 1" in back.detail) == (ends == "failed")
     assert "state_checksum_to_be_equal" in back.detail
     assert "state_rows_to_be_equal" not in back.detail
     assert line.application()[1:] == BEFORE[0][1:]
@@ -250,6 +252,17 @@ def test_a_shadow_does_not_take_over_where_rows_were_shed_while_it_followed(line
         told = next(s.detail for s in ended.steps if s.step == "cutover")
         assert told.endswith("and loads the state anew: shed kept 0.5 of its rows meanwhile")
         assert (ended.checkpoint_to, line.state()[0], line.checkpoint) == (0, 0, 0)
+        assert line.ask(kind="shadow", buckets=4).checkpoint_to == 2, "a number is never given again"
+
+
+def test_a_hand_over_loads_the_state_where_rows_are_about_to_be_shed(line: Line) -> None:
+    """No batch has told yet, but what follows may have repeated one by the new keep."""
+    line.ask(**WANTED["handover"])
+    line.carry(until="cutover")
+    _sheds(line)
+    ended = line.carry()
+    assert (ended.state, ended.checkpoint_to, line.state()[0]) == ("done", 0, 0)
+    assert "is to keep less than all of its rows" in next(s.detail for s in ended.steps if s.step == "cutover")
 
 
 def test_a_hand_over_goes_on_from_what_followed(line: Line) -> None:
@@ -267,14 +280,17 @@ def test_a_hand_over_that_could_not_follow_goes_on_from_where_it_runs(line: Line
     assert next(s.detail for s in ended.steps if s.step == "cutover").endswith("loads the state anew: it could not follow")
 
 
+def _sheds(line: Line) -> None:
+    line.sql(
+        "insert into spillway.edge_setting (pipeline, edge, keep, decision_id, issued_by) values (%s, %s, 0.5, 7, 'test')",
+        line.name, f"{line.name}.in:count",
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("how", ["is to keep less", "kept less lately", "kept less long ago"])
 def test_a_hand_over_does_not_begin_to_follow_where_rows_are_shed(line: Line, how: str) -> None:
     if how == "is to keep less":
-        edge = f"{line.name}.in:count"
-        line.sql(
-            "insert into spillway.edge_setting (pipeline, edge, keep, decision_id, issued_by) values (%s, %s, 0.5, 7, 'test')",
-            line.name, edge,
-        )  # fmt: skip
+        _sheds(line)
     else:
         line.job(
             "insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept,"

@@ -44,7 +44,7 @@ def test_from_a_file_from_a_dash_and_from_nothing() -> None:
     assert first == decided("-", given=EXAMPLE) == decided(given=EXAMPLE)
     parse, count = first["plans"]
     assert (parse["answer"], parse["target"]) == ("no_change", 2)
-    assert (count["answer"], count["target"], count["kind"], count["expected_pause_s"]) == ("change", 3, "restart", 1.492)
+    assert (count["answer"], count["target"], count["kind"], count["expected_pause_s"]) == ("change", 3, "handover", 1.896)
     assert [(p["pass"], p["reason"]) for p in count["passes"]] == [("target", "sized_by_prior")]
     assert count["expected_rate"] > 520.0 and count["steps"][0] == "validate"
 

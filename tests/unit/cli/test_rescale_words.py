@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 def test_a_plan_in_words():
     said = explain(plan_request(ads(), Request(operator="count", to=4), Policy()))
-    assert said[0].startswith("count from 1 to 4 executors by restart")
+    assert said[0].startswith("count from 1 to 4 executors by handover")
     assert said[1] == "  application count: executors 1 → 4"
-    assert said[2].startswith("  by restart, with a pause of about ")
-    assert said[-1] == "  steps: validate, order, stopped, started, verify, digest, done"
+    assert said[2].startswith("  by handover, with a pause of about ")
+    assert said[-1] == "  steps: validate, launch, rehearsed, cutover, taken_over, verify, digest, done"
 
 
 @pytest.mark.parametrize(

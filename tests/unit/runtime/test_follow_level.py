@@ -47,7 +47,8 @@ def follower(monkeypatch: pytest.MonkeyPatch) -> Any:
     original, actor = Original(), Actor()
     made.actor, made._original, made._singly, made._times = actor, original, False, follow.TIMES
     made._read, made._done, made._target, made.level = {"t": {0: 0}}, 0, None, False
-    made._warm, made._took, made._begun, made._quiet_since = False, [], 0.0, follow.time.monotonic()
+    made._warm, made._slow, made._took, made._ended = False, False, [], 0.0
+    made._begun, made._quiet_since = 0.0, follow.time.monotonic()
     monkeypatch.setattr(made, "_read_up_to", lambda end: None)
     return made
 
@@ -119,3 +120,32 @@ def test_it_does_not_come_to_rest_beyond_what_was_committed(follower: Any) -> No
     follower.advance()
     with pytest.raises(follow.FollowFailed, match="read further"):
         follower.reach_end()
+
+
+@pytest.mark.parametrize(("slow", "singly", "rests"), [(True, False, True), (False, False, False), (True, True, False)])
+def test_one_that_is_slower_rests_until_it_is_told_and_then_repeats_all_at_once(
+    follower: Any, monkeypatch: pytest.MonkeyPatch, slow: bool, singly: bool, rests: bool
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now)
+    follower._warm, follower._slow, follower._singly, follower._took = True, slow, singly, [9.0, 4.0]
+    follower._original.last = 1
+    follower.advance()
+    finish(follower)
+    follower.advance(may_rest=True)
+    follower._original.last, now = 2, now + 3.9
+    assert follower.advance(may_rest=True) == 10
+    assert follower.level and (follower._target is None) == rests
+    follower._original.last = 3
+    follower.advance()
+    assert follower._target == ((3, {"t": {0: 30}}) if rests else (2, {"t": {0: 20}}))
+
+
+def test_one_that_rests_goes_on_after_as_long_as_a_batch_takes(follower: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(follow.time, "monotonic", lambda: now)
+    follower._warm = follower._slow = follower.level = True
+    follower._took, follower._ended, follower._original.last = [4.0], 100.0, 2
+    now = 104.1
+    follower.advance(may_rest=True)
+    assert follower._target == (2, {"t": {0: 20}})

@@ -181,13 +181,22 @@ def _back(scene: Scene) -> Went:
     plan, finding = scene.plan, undo(scene)
     why = plan.detail
     if finding.state is State.DONE:
-        forward_only = scene.kind is Kind.SHADOW and plan.done("cutover") is not None
-        left = f", and its {plan.buckets_to} buckets stay" if forward_only else ""
-        return _end(scene.conn, plan, "failed" if forward_only else "rolled_back", f"{why}; {finding.words}{left}")
+        left = _left(plan)
+        return _end(scene.conn, plan, "failed" if left else "rolled_back", f"{why}; {finding.words}{left}")
     waited = scene.age_s(plan.changed_at)
     if waited > scene.policy.rescale_launch_timeout_s:
         return _end(scene.conn, plan, "failed", f"{why}; the way back was not seen to end within {waited:.0f} s: {finding.words}")
     return _went(plan, plan.step, finding.words)
+
+
+def _left(plan: Plan) -> str:
+    """What the way back leaves behind: what was written since a successor went on from its own checkpoint is in no other."""
+    if not plan.follows or plan.done("cutover") is None:
+        return ""
+    if plan.buckets_to != plan.buckets_from:
+        return f", and its {plan.buckets_to} buckets stay"
+    differs = any(s.step == DIGEST and s.state == "failed" for s in plan.steps)
+    return f", and its state stays as it is in checkpoint {plan.checkpoint_to}" if differs else ""
 
 
 # ---- recording ----

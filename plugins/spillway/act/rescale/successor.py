@@ -162,11 +162,13 @@ def _shed(scene: Scene) -> str | None:
     launched = next((s.began_at for s in plan.steps if s.step == "launch"), None)
     if not plan.follows or launched is None:
         return None
-    who = {"pipeline": plan.pipeline, "operator": plan.operator, "checkpoint": plan.checkpoint_from}
-    found = row(scene.conn, "rescale_shed", **who, since=launched)
-    if not found:
-        return None
-    return f"{found['edge']} kept {found['keep']:.3g} of its rows meanwhile"
+    who = {"pipeline": plan.pipeline, "operator": plan.operator}
+    found = row(scene.conn, "rescale_shed", **who, checkpoint=plan.checkpoint_from, since=launched)
+    if found:
+        return f"{found['edge']} kept {found['keep']:.3g} of its rows meanwhile"
+    edges = [edge.name for edge in scene.spec().inputs(plan.operator)]
+    told = row(scene.conn, "rescale_sheds", **who, edges=edges, lately_s=0.0)
+    return f"{told['edge']} is to keep less than all of its rows" if told else None
 
 
 def taken_over(scene: Scene) -> Finding:

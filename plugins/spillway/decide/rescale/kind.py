@@ -21,6 +21,8 @@ class Wanted:
     """What is to change, and of how much state."""
 
     executors: bool = False
+    more: bool = False
+    """Executors are added."""
     buckets: bool = False
     node: bool = False
     state_rows: int | None = 0
@@ -54,13 +56,15 @@ def choose_kind(wanted: Wanted, history: Iterable[Change], policy: Policy) -> tu
     A node changes by hand-over, and together with buckets by a shadow, the only one that can do both. Buckets of a small state
     change while the query is stopped, those of a large one beside it. Where only executors change, the kind with the shortest
     expected pause is taken; restart, executors, hand-over are in the order of what they cost besides, so a later one has to
-    gain a margin.
+    gain a margin. Executors that a restart adds are cold when the query starts again; those of a hand-over have become warm.
 
     >>> policy = Policy()
     >>> choose_kind(Wanted(executors=True, state_rows=100_000), [], policy)
     (<Kind.RESTART: 'restart'>, 'the pause is the shortest: 1.5 s')
     >>> choose_kind(Wanted(executors=True, state_rows=5_000_000), [], policy)[0].value
     'handover'
+    >>> choose_kind(Wanted(executors=True, more=True, state_rows=100_000), [], policy)
+    (<Kind.HANDOVER: 'handover'>, 'the pause is the shortest: 1.9 s')
     >>> choose_kind(Wanted(executors=True, state_rows=5_000_000, failed=frozenset({Kind.HANDOVER})), [], policy)[0].value
     'executors'
     >>> choose_kind(Wanted(buckets=True, state_rows=5_000_000), [], policy)
@@ -112,19 +116,21 @@ def pause_s(kind: Kind, wanted: Wanted, history: Iterable[Change], policy: Polic
         c.pause_s / model
         for c in history
         if c.kind is kind and c.rebuckets == wanted.buckets and c.outcome is Outcome.DONE and c.pause_s
-        for model in [_model_s(kind, c.rebuckets, c.state_rows or 0, policy)]
+        for model in [_model_s(kind, c.rebuckets, c.up, c.state_rows or 0, policy)]
         if model > 0.0
     ]
     factor = math.exp(sum(map(math.log, ratios)) / (1 + len(ratios)))
-    return factor * _model_s(kind, wanted.buckets, wanted.rows, policy)
+    return factor * _model_s(kind, wanted.buckets, wanted.more, wanted.rows, policy)
 
 
-def _model_s(kind: Kind, rebuckets: bool, rows: int, policy: Policy) -> float:
+def _model_s(kind: Kind, rebuckets: bool, more: bool, rows: int, policy: Policy) -> float:
     millions = rows / MILLION
+    cold_s = policy.rescale_expected_pause_cold_s if more else 0.0
     if kind is Kind.RESTART and rebuckets:
-        return policy.rescale_expected_pause_repartition_s + policy.rescale_expected_pause_repartition_s_per_million * millions
+        per_million = policy.rescale_expected_pause_repartition_s_per_million
+        return cold_s + policy.rescale_expected_pause_repartition_s + per_million * millions
     if kind is Kind.RESTART:
-        return policy.rescale_expected_pause_restart_s + policy.rescale_expected_pause_restart_s_per_million * millions
+        return cold_s + policy.rescale_expected_pause_restart_s + policy.rescale_expected_pause_restart_s_per_million * millions
     if kind is Kind.HANDOVER:
         return policy.rescale_expected_pause_handover_s + policy.rescale_expected_pause_handover_s_per_million * millions
     if kind is Kind.EXECUTORS:

@@ -36,7 +36,7 @@ def plan_rescale(world: RescaleWorld, policy: Policy) -> RescaleDecision:
     [('parse', 2, 2, 'within_band'), ('count', 1, 3, 'bottleneck_persists')]
     >>> words, why = decision.plan("count").words.split(": ")
     >>> words
-    'count from 1 to 3 executors by restart, with a pause of about 1.5 s'
+    'count from 1 to 3 executors by handover, with a pause of about 1.9 s'
     >>> why
     'needs 520 rows/s at 75 % utilisation and can carry 300 with 1 executor'
     """
@@ -251,6 +251,7 @@ def wants(lead: OperatorLoad, world: RescaleWorld, *, to: int, buckets: int | No
     free = passes.room(lead.node if node is None else where(node), world)
     return Wanted(
         executors=to != lead.parallelism,
+        more=to > lead.parallelism,
         buckets=buckets is not None and buckets != lead.buckets,
         node=node is not None and where(node) != lead.node,
         state_rows=None if None in rows else sum(r for r in rows if r is not None),

@@ -29,7 +29,7 @@ def plan_request(world: RescaleWorld, request: Request, policy: Policy) -> Resca
 
     >>> from spillway.decide.rescale.examples import ads
     >>> plan_request(ads(), Request(operator="count", to=4), Policy()).words
-    'count from 1 to 4 executors by restart, with a pause of about 1.5 s'
+    'count from 1 to 4 executors by handover, with a pause of about 1.9 s'
     >>> plan_request(ads(), Request(operator="count", to=9), Policy()).words
     'count cannot have 9 executors: its bounds are 1 to 8; ask for a number within them, or change them in the topology'
     >>> plan_request(ads(), Request(operator="cuont", to=2), Policy()).words

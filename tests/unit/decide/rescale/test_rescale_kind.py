@@ -27,6 +27,8 @@ def took(kind: Kind, pause: float | None, **changed: Any) -> Change:
     ("wanted", "kind"),
     [
         (Wanted(executors=True), Kind.RESTART),
+        (Wanted(executors=True, more=True), Kind.HANDOVER),
+        (Wanted(executors=True, more=True, second_fits=False), Kind.EXECUTORS),
         (Wanted(executors=True, state_rows=1_000_000), Kind.RESTART),
         (Wanted(executors=True, state_rows=3_000_000), Kind.HANDOVER),
         (Wanted(executors=True, state_rows=5_000_000, second_fits=False), Kind.EXECUTORS),
@@ -59,6 +61,7 @@ def test_what_is_chosen_can_always_do_it() -> None:
     [
         (Kind.RESTART, Wanted(state_rows=100_000), 1.2, 1.6),
         (Kind.RESTART, Wanted(state_rows=1_000_000), 2.4, 3.4),
+        (Kind.RESTART, Wanted(executors=True, more=True, state_rows=100_000), 11.0, 14.0),
         (Kind.RESTART, Wanted(buckets=True, state_rows=100_000), 4.0, 5.0),
         (Kind.RESTART, Wanted(buckets=True, state_rows=1_000_000), 16.0, 30.0),
         (Kind.EXECUTORS, Wanted(state_rows=100_000), 2.0, 6.0),
@@ -72,7 +75,7 @@ def test_without_a_past_pauses_are_those_that_were_measured(kind: Kind, wanted: 
 
 
 def test_pauses_are_learned_from_plans_of_the_same_kind() -> None:
-    wanted = Wanted(executors=True)
+    wanted = Wanted(executors=True, more=True)
     plain = pause_s(Kind.RESTART, wanted, [], POLICY)
     thrice = [took(Kind.RESTART, 3.0 * plain)] * 8
     assert pause_s(Kind.RESTART, wanted, thrice, POLICY) == pytest.approx(plain * 3.0 ** (8 / 9))
@@ -82,10 +85,12 @@ def test_pauses_are_learned_from_plans_of_the_same_kind() -> None:
         took(Kind.RESTART, 90.0, buckets_from=8, buckets_to=16),
     ]  # fmt: skip
     assert pause_s(Kind.RESTART, wanted, others, POLICY) == pytest.approx(plain)
-    large = took(Kind.RESTART, pause_s(Kind.RESTART, Wanted(state_rows=1_000_000), [], POLICY), state_rows=1_000_000)
+    much = Wanted(executors=True, more=True, state_rows=1_000_000)
+    large = took(Kind.RESTART, pause_s(Kind.RESTART, much, [], POLICY), state_rows=1_000_000)
     assert pause_s(Kind.RESTART, wanted, [large], POLICY) == pytest.approx(plain), "a long pause of much state is as expected"
 
 
 def test_a_kind_that_turns_out_slow_is_not_taken_again() -> None:
-    assert choose_kind(Wanted(executors=True), [took(Kind.RESTART, 60.0)] * 3, POLICY)[0] is Kind.HANDOVER
-    assert choose_kind(Wanted(executors=True, second_fits=False), [took(Kind.RESTART, 60.0)] * 3, POLICY)[0] is Kind.EXECUTORS
+    slow = [took(Kind.RESTART, 60.0, executors_from=2, executors_to=1)] * 3
+    assert choose_kind(Wanted(executors=True), slow, POLICY)[0] is Kind.HANDOVER
+    assert choose_kind(Wanted(executors=True, second_fits=False), slow, POLICY)[0] is Kind.EXECUTORS

@@ -87,7 +87,8 @@ def test_refused_with_a_sentence(seen: RescaleWorld, wanted: Request, policy: di
 @pytest.mark.parametrize(
     ("wanted", "kind", "words"),
     [
-        (ask(to=2), Kind.RESTART, "count from 1 to 2 executors by restart, with a pause of about 1.5 s"),
+        (ask(to=2), Kind.HANDOVER, "count from 1 to 2 executors by handover, with a pause of about 1.9 s"),
+        (ask(to=2, kind=Kind.RESTART), Kind.RESTART, "count from 1 to 2 executors by restart, with a pause of about 11.5 s"),
         (ask(to=2, kind=Kind.EXECUTORS), Kind.EXECUTORS, "count from 1 to 2 executors by executors, with a pause of about 4.1 s"),
         (ask(buckets=16), Kind.SHADOW, "count from 8 to 16 buckets by shadow, with a pause of about 4.5 s"),
         (ask(buckets=16, kind=Kind.RESTART), Kind.RESTART, "count from 8 to 16 buckets by restart, with a pause of about 4.9 s"),
