@@ -132,10 +132,8 @@ class OperatorQuery:
             options=tuple((f"kafka.{key}", value) for key, value in self.site.client_conf.items()),
         )
         frame = build(self.spark, self.site.pipeline, self.operator, source)
-        checkpoint = Checkpoint(self.spark, self._location_of(state))
-        known = muted_until(checkpoint)
-        # What only repeated and is committed comes no more.
-        muted = ALWAYS if self.rehearses else NEVER if known is None or checkpoint.last_commit() >= known else known
+        known = muted_until(Checkpoint(self.spark, self._location_of(state)))
+        muted = ALWAYS if self.rehearses else NEVER if known is None else known
         alone = self._location_of(state) == self._own_location(state)
         how = Writing(
             site=self.site, operator=self.operator, checkpoint=state.checkpoint, buckets=state.buckets, muted=muted, alone=alone

@@ -330,8 +330,8 @@ def test_a_driver_killed_while_it_repartitions(line: Rescaled, feed: Feed) -> No
 
 def test_what_followed_takes_over_from_a_driver_that_is_killed_and_is_killed_itself(line: Rescaled, feed: Feed) -> None:
     checkpoint, generation = line.actual()["checkpoint"], line.generation()
-    plan = line.succeed("handover", "n2", 16)
-    until(lambda: line.successor(plan) == "ready", 300, lambda: "it follows\n" + driver_log(line.stack), every_s=0.2)
+    plan = line.succeed("shadow", "n2", 4)
+    until(lambda: line.successor(plan) == "ready", 300, lambda: "it has caught up\n" + driver_log(line.stack), every_s=0.2)
 
     def inside_a_batch() -> bool:
         planned, committed = line.newest(checkpoint)
@@ -346,7 +346,7 @@ def test_what_followed_takes_over_from_a_driver_that_is_killed_and_is_killed_its
     until(aligned.exists, 300, lambda: "it has aligned itself\n" + driver_log(line.stack), every_s=0.005)
     line.kill(line.drivers_of(generation + 1))
     line.end(plan)
-    until(lambda: line.runs(checkpoint=line.made, buckets=16), 300, lambda: "the next driver runs it\n" + driver_log(line.stack))
+    until(lambda: line.runs(checkpoint=line.made, buckets=4), 300, lambda: "the next driver runs it\n" + driver_log(line.stack))
     assert line.actual()["generation"] > generation + 1
     line.batches_go_on()
 
