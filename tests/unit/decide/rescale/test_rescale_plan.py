@@ -378,7 +378,7 @@ def test_where_the_node_has_no_cpu_left_executors_may_be_on_any() -> None:
 )
 def test_otherwise_they_stay_where_they_are(node: str | None, nodes: tuple[Room, ...]) -> None:
     plan = only(world(operator(node=node, parallelism=1), nodes=nodes))
-    assert plan.changes and plan.node_to == node
+    assert plan.changes and plan.node_to == plan.node_from == node
 
 
 @pytest.mark.parametrize("others", [(Room(name="n1", idle=0.1),), ()])
