@@ -5,10 +5,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 SUPPORTED = ("4.2.",)
+CLEARLY_FEWER = 0.75
+"""Batches with at most this share of another one's rows tell what rows cost."""
+TRY_FEWER = 8
+"""Batches in a row that were allowed to take longer than the target, after which fewer rows are tried: is it still not the rows?
+Where batches are only somewhat late it is tried after twice as many, and each time after twice as many again."""
+TRY_FEWER_MOST = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,26 @@ def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: B
     return new if abs(new - current) > policy.band * current or new in (policy.floor, policy.ceiling) else current
 
 
+def least_s(known_s: float, slow: tuple[int, float], rows: int, busy_s: float) -> float:
+    """What a batch takes whatever it reads: `known_s` before this one of `rows` rows, 0 where nothing is known.
+
+    A batch with clearly fewer rows than the one that made the bound smaller (`slow`: its rows and seconds) tells it by the line
+    through both: where fewer rows have made it hardly shorter, rows are not what takes the time.
+
+    >>> least_s(0.0, (10_000, 12.0), 2_500, 4.5)                # 1 ms a row
+    2.0
+    >>> least_s(0.0, (10_000, 12.0), 2_500, 9.0)                # 0.4 ms a row
+    8.0
+    >>> least_s(8.0, (10_000, 12.0), 9_000, 11.6)               # nothing to compare with
+    8.0
+    >>> least_s(8.0, (10_000, 12.0), 9_000, 5.0)                # quicker than it could be: not known any more
+    0.0
+    """
+    if 0 < rows <= CLEARLY_FEWER * slow[0]:
+        return max(0.0, busy_s - max(slow[1] - busy_s, 0.0) / (slow[0] - rows) * rows)
+    return known_s if known_s <= busy_s else 0.0
+
+
 class BoundFollower:
     """Follows the batches of one query. The first ones of a run are slow because the JVMs are cold: they teach nothing."""
 
@@ -65,6 +91,7 @@ class BoundFollower:
         self._cold_batches = cold_batches
         self._learned, self._learned_at, self._restored = first, 1.0, restored
         self._recent: deque[float] = deque(maxlen=50)
+        self._slow, self._least_s, self._late, self._patience = (0, 0.0), 0.0, 0, 2 * TRY_FEWER
 
     def started(self) -> None:
         """The query starts again: its first batches load state, which says nothing about what rows cost."""
@@ -77,11 +104,24 @@ class BoundFollower:
             return self.bound
         if rows > 0:
             self._recent.append(busy_s)
-            before = self.bound
-            self.bound = next_bound(before, rows, busy_s, min(self._recent), self._policy, cut=cut)
+            before, policy = self.bound, self._policy_for(rows, busy_s)
+            self.bound = next_bound(before, rows, busy_s, min(self._recent), policy, cut=cut)
+            longer = policy.target_s > self._policy.target_s
+            self._late = self._late + 1 if cut and (longer or policy.target_s <= busy_s <= 1.5 * policy.target_s) else 0
+            if self._late >= (TRY_FEWER if longer else self._patience):
+                self.bound, self._late = max(policy.floor, before // 2), 0
+                self._patience = min(2 * self._patience, TRY_FEWER_MOST)
+            if self.bound < before:
+                self._slow = rows, busy_s
             if teaches(before, self.bound, cut=cut):
                 self._learned, self._learned_at = self.bound, self._keep
         return self.bound
+
+    def _policy_for(self, rows: int, busy_s: float) -> BoundPolicy:
+        """A batch that takes long whatever it reads may take twice that: half of it is for rows. With fewer the lag would only
+        grow, and no batch would end sooner."""
+        self._least_s = least_s(self._least_s, self._slow, rows, busy_s)
+        return replace(self._policy, target_s=max(self._policy.target_s, 2.0 * self._least_s))
 
     def kept(self, keep: float) -> int:
         """Before another share of what is read is kept: what was learned while little was kept would make a batch that takes far

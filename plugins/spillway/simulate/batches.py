@@ -15,6 +15,11 @@ COLD_BATCHES = 2
 """The first batches of a run teach nothing."""
 REMEMBERED = 50
 """Batches whose shortest tells what does not depend on the rows."""
+CLEARLY_FEWER = 0.75
+"""Batches with at most this share of another one's rows tell what rows cost."""
+TRY_FEWER = 8
+"""Batches in a row that were allowed to take longer, after which fewer rows are tried; twice as many where they are only late."""
+TRY_FEWER_MOST = 128
 
 
 def next_bounds(
@@ -38,6 +43,18 @@ def next_bounds(
     new = np.clip(new, least, most).astype(np.int64)
     moved = (np.abs(new - bound) > BAND * bound) | (new == least) | (new == most)
     return np.where((rows > 0) & (busy_s > 0) & (slow | quick) & moved, new, bound)
+
+
+def least_s(known_s: Floats, slow_rows: Ints, slow_s: Floats, rows: Ints, busy_s: Floats) -> Floats:
+    """What batches take whatever they read, 0 where nothing is known.
+
+    >>> one = lambda *values: np.array(values)
+    >>> least_s(one(0.0, 8.0), one(10_000, 10_000), one(12.0, 12.0), one(2_500, 9_000), one(9.0, 5.0)).tolist()
+    [8.0, 0.0]
+    """
+    fewer = (rows > 0) & (rows <= CLEARLY_FEWER * slow_rows)
+    told = busy_s - np.maximum(slow_s - busy_s, 0.0) / np.where(fewer, slow_rows - rows, 1) * rows
+    return np.where(fewer, np.maximum(0.0, told), np.where((rows <= 0) | (known_s <= busy_s), known_s, 0.0))
 
 
 def kept_bounds(learned: Ints, at: Floats, keep: Floats, *, least: int) -> Ints:

@@ -30,6 +30,31 @@ def test_cold_batches_teach_nothing() -> None:
     assert follower.batch(10_000, 30.0, cut=True) < 10_000
 
 
+@pytest.mark.parametrize("fixed_s", [4.5, 6.5, 8.0, 30.0])
+@pytest.mark.parametrize("per_row_s", [0.00001, 0.001])
+@pytest.mark.parametrize("first", [500, 10_000])
+def test_a_batch_that_takes_too_long_whatever_it_reads_is_not_made_small_for_good(
+    fixed_s: float, per_row_s: float, first: int
+) -> None:
+    """Where rows are not what takes the time, fewer of them only make the lag grow."""
+    follower = BoundFollower(first, POLICY, cold_batches=0)
+    bounds = [follower.batch(follower.bound, fixed_s + per_row_s * follower.bound, cut=True) for _ in range(40)][-10:]
+    assert 0.4 * fixed_s <= per_row_s * max(bounds) <= 2.2 * fixed_s, "half of a batch is for its rows"
+    assert min(bounds) >= 0.4 * max(bounds), "that fewer would not do is tried now and then"
+    for _ in range(30):
+        follower.batch(follower.bound, 0.3 + per_row_s * follower.bound, cut=True)
+    assert 0.3 + per_row_s * follower.bound <= 1.6 * POLICY.target_s, "as soon as it can"
+
+
+def test_what_an_outage_took_is_not_taken_for_what_batches_cost() -> None:
+    follower = BoundFollower(4_000, POLICY, cold_batches=0)
+    for _ in range(3):
+        follower.batch(follower.bound, 35.0, cut=True)
+    for _ in range(6):
+        follower.batch(follower.bound, 0.3 + 0.001 * follower.bound, cut=True)
+    assert 1.6 <= 0.3 + 0.001 * follower.bound <= 6.4
+
+
 def test_a_slow_moment_without_backlog_does_not_choke_the_operator() -> None:
     assert next_bound(10_000, 50, 5.0, 0.3, POLICY, cut=False) == 10_000, "five seconds is late, but not half as late again"
     assert next_bound(10_000, 0, 5.0, 0.3, POLICY, cut=False) == 10_000

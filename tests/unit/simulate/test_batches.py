@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import cycle
 
 import numpy as np
+import pytest
 from spillway.policy import Policy
 from spillway.simulate.batches import BAND, SHRINK, admitted, kept_bounds, next_bounds
 from spillway.simulate.engine import Twin
@@ -45,9 +46,11 @@ def test_a_bound_meets_a_higher_keep_as_in_the_driver() -> None:
         assert follower.kept(k1) == new
 
 
-def test_a_bound_is_followed_over_batches_and_keeps_as_in_the_driver() -> None:
+@pytest.mark.parametrize("wait_s", [0.1, 4.6, 9.0])
+def test_a_bound_is_followed_over_batches_and_keeps_as_in_the_driver(wait_s: float) -> None:
     physics = Physics(delay_s=0.0, cold_s=0.0)
-    twin = Twin(single(2_000, per_kept_s=2.1e-3, physics=physics), Policy(batch_rows_first=1_000, batch_rows_min=50), seed=3)
+    world = single(2_000, per_kept_s=2.1e-3, wait_s=wait_s, physics=physics)
+    twin = Twin(world, Policy(batch_rows_first=1_000, batch_rows_min=50), seed=3)
     policy = BoundPolicy(target_s=4.0, floor=50, ceiling=Policy().batch_rows_max, band=BAND, shrink=SHRINK)
     follower, ended, keeps, bounds = BoundFollower(1_000, policy), twin.log(), cycle((1.0, 0.3, 0.9, 0.1, 0.2, 0.6)), set()
     for count in range(120):
@@ -61,7 +64,7 @@ def test_a_bound_is_followed_over_batches_and_keeps_as_in_the_driver() -> None:
         follower.batch(int(batch.read[0]), float(batch.ended[0] - batch.began[0]), cut=bool(twin.lag[0] > 0))
         assert twin.bound[0] == follower.bound
         bounds.add(follower.bound)
-    assert len(bounds) > 5, "there is something to follow"
+    assert len(bounds) > 4, "there is something to follow"
 
 
 def test_edges_share_the_bound_as_in_the_driver() -> None:

@@ -28,10 +28,11 @@ def single(
     cores: float = 1.0,
     slots: float = 1.0,
     target_s: float = 4.0,
+    wait_s: float = 0.1,
     physics: Physics = EXACT,
 ) -> World:
     """One query on one topic; whoever it costs more than the rows is left out."""
-    costs = Costs(fixed_s=0.0, driver_s=0.0, wait_s=0.1, per_kept_s=per_kept_s)
+    costs = Costs(fixed_s=0.0, driver_s=0.0, wait_s=wait_s, per_kept_s=per_kept_s)
     query = TwinOperator(
         name="query", nodes=instances, costs=costs, slots=slots, target_s=target_s, priority=1, min_accuracy=0.1
     )  # fmt: skip
