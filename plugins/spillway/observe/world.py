@@ -72,7 +72,7 @@ def observation(
             for e in window.edges
             if e.pipeline in members
         ),
-        previous=_previous(window, members, remembered),
+        previous=_previous(window, members, remembered, policy),
         age_s=age_s(window, members),
         cycle_s=window.interval.seconds,
         now=window.interval.end.isoformat(),
@@ -143,8 +143,10 @@ def _idle(window: Window, pipeline: str, operator: str) -> bool:
     return all(e.out_rate == 0.0 for e in window.edges if (e.pipeline, e.consumer) == (pipeline, operator))
 
 
-def _previous(window: Window, members: Iterable[str], remembered: Remembered) -> Previous:
-    """Where a pipeline has no decision to remember, the keeps that are in force are what was published last."""
+def _previous(window: Window, members: Iterable[str], remembered: Remembered, policy: Policy) -> Previous:
+    """Where a pipeline has no decision to remember, the keeps that are in force are what was published last.
+
+    A query behind an operator that was just rescaled has waited for that already: the first window since then may raise it."""
     keeps: dict[str, float] = {}
     ready: dict[str, int] = {}
     for pipeline in members:
@@ -154,7 +156,23 @@ def _previous(window: Window, members: Iterable[str], remembered: Remembered) ->
             keeps[_edge_name(e.pipeline, e.producer, e.topic, e.consumer)] = e.keep if known is None else known
         for query, cycles in (before["raise_ready"] if before else {}).items():
             ready[qualified(pipeline, query)] = int(cycles)
+        for query in _behind(window, pipeline):
+            name = qualified(pipeline, query)
+            ready[name] = max(ready.get(name, 0), policy.qod_raise_cycles - 1)
     return Previous(keeps=keeps, raise_ready=ready)
+
+
+def _behind(window: Window, pipeline: str) -> list[str]:
+    """Queries that get rows through an operator of an application that was just rescaled."""
+    spec = window.declared[pipeline].pipeline
+    reached: set[str] = set()
+    ahead = [o for a in spec.applications if (pipeline, a.name) in window.settling for o in a.operators]
+    while ahead:
+        operator = ahead.pop()
+        if operator not in reached:
+            reached.add(operator)
+            ahead += (e.consumer for e in spec.outputs(operator))
+    return [query.name for query in spec.queries() if query.name in reached]
 
 
 def _edge_name(pipeline: str, producer: str | None, topic: str, consumer: str) -> str:

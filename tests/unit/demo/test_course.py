@@ -56,8 +56,8 @@ def test_the_height_of_a_rush_ends_where_less_is_sent_again() -> None:
     scenario = load(ROOT / "scenarios" / "long_rush.yaml")
     whole, high = course.rush(scenario), course.height(scenario)
     assert (high.begins_s, high.peak) == (whole.begins_s, whole.peak)
-    assert 51.0 <= high.ends_s <= 54.0 < whole.ends_s == scenario.duration_s
-    assert 0.55 * whole.peak < course.offered(scenario, whole.ends_s - 1.0) < 0.65 * whole.peak
+    assert 45.0 <= high.ends_s <= 48.0 < whole.ends_s == scenario.duration_s
+    assert 0.53 * whole.peak < course.offered(scenario, whole.ends_s - 1.0) < 0.6 * whole.peak
 
 
 def test_a_scenario_without_a_rush_is_refused() -> None:
