@@ -8,7 +8,8 @@ unexport PYTHONHOME
 
 BIN := .venv/bin
 PYTHON3 := $(shell command -v python3 || command -v python || echo python3)
-SERVICES := integration or spark or dags or browser
+UNITS := tests/unit
+SERVED := tests/dags tests/spark tests/integration
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 EMBEDDED := $(BIN)/python -m spillway.embedded
 UV_COMPILE := $(BIN)/uv pip compile --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet
@@ -43,13 +44,13 @@ test: setup  ## Run all tests (T= chooses: make test T=tests/unit)
 ifdef T
 	@$(BIN)/python -m pytest $(T)
 else
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not ($(SERVICES))"
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "($(SERVICES)) and not alone" --durations=10
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --durations=10 $(SERVED)
+	@$(BIN)/python -m pytest -m alone $(SERVED)
 endif
 
 unit: setup  ## Run the unit tests only
-	@$(BIN)/python -m pytest $(PARALLEL) -m "not ($(SERVICES))"
+	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS)
 
 check: setup  ## Format, lint and types, then all tests; CI runs the tests, which hold the other three too
 	@$(BIN)/ruff format --check .

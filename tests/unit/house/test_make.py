@@ -1,8 +1,9 @@
-"""What stops or looks does not install anything first."""
+"""What stops or looks does not install anything first, and what tests runs them all."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -49,3 +50,10 @@ def test_what_starts_makes_the_environment_first(clone: Path, target: str) -> No
     done = make(clone, target)
     assert done.returncode == 2
     assert "bootstrap.py" in done.stderr
+
+
+def test_every_folder_of_tests_is_run_by_make_test() -> None:
+    """It names them, for collecting all tests to choose among takes longer than some of them."""
+    makefile = (REPO / "Makefile").read_text(encoding="utf-8")
+    named = {folder for line in re.findall(r"^(?:UNITS|SERVED) := (.*)$", makefile, re.MULTILINE) for folder in line.split()}
+    assert named == {f"tests/{f.name}" for f in (REPO / "tests").iterdir() if f.is_dir() and any(f.rglob("test_*.py"))}
