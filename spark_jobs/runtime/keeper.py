@@ -44,9 +44,16 @@ class _Word:
 
 class Keeper:
     def __init__(
-        self, query: OperatorQuery, topics: Topics, control: Control, *, clock: Callable[[], float] = time.monotonic
+        self,
+        query: OperatorQuery,
+        topics: Topics,
+        control: Control,
+        *,
+        ready: Callable[[OperatorQuery], bool] = lambda _: True,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.query, self._topics, self._control, self._clock = query, topics, control, clock
+        """`ready`: whether a restart that was ordered may begin; it is asked at every look until it may."""
+        self.query, self._topics, self._control, self._ready, self._clock = query, topics, control, ready, clock
         self._failures, self._retry_at = 0, 0.0
         self._word = _Word()
         self._refused = -1
@@ -98,7 +105,7 @@ class Keeper:
             self._trouble = None
             self._failed(trouble)
         elif self.query.alive:
-            if order is not None and self._is_new(order):
+            if order is not None and self._is_new(order) and self._ready(self.query):
                 self._begin_restart(order)
             elif self._anew and self._idle:
                 state = self.query.state

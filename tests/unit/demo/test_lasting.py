@@ -20,6 +20,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SHAPE = load(ROOT / "scenarios" / "long_rush.yaml")
 SINCE = datetime(2031, 5, 5, tzinfo=UTC)
 BEGINS_S = rush(SHAPE).begins_s
+ELAPSED_S = BEGINS_S + 20.0
+"""Its height lasts some seconds more."""
 
 
 def batch(began_s: float, kept: int, *, took_s: float = 4.0, keep: float = 1.0) -> Batch:
@@ -49,16 +51,16 @@ def lasting(line: Line, carries: float = 100.0) -> tuple[Lasting, Playing]:
     """Forty seconds after it began, in the middle of its peak."""
     factor = Factor(2.0 * carries / rush(SHAPE).peak)
     found = Lasting(line=line, shape=SHAPE, operator="heavy", overload=2.0, cycle_s=15.0, carries=carries, factor=factor)
-    return found, Playing(scenario=scaled(SHAPE, factor), began=time.time() - 40.0)
+    return found, Playing(scenario=scaled(SHAPE, factor), began=time.time() - ELAPSED_S)
 
 
 def test_the_rates_to_come_follow_what_two_filled_batches_of_the_rush_tell() -> None:
     rushing, playing = lasting(Quiet([batch(BEGINS_S + 2, 800), batch(BEGINS_S + 6, 840)]))
-    assert offered(playing.scenario, 45.0) == pytest.approx(200.0)
+    assert offered(playing.scenario, ELAPSED_S + 4.0) == pytest.approx(200.0)
     rushing.follow(playing, SINCE)
     assert (rushing.known, rushing.carries) == (True, pytest.approx(205.0))
-    assert offered(playing.scenario, 39.0) == pytest.approx(200.0), "what was sent is as it was"
-    assert offered(playing.scenario, 40.0 + AHEAD_S + 0.5) == pytest.approx(2 * 205.0)
+    assert offered(playing.scenario, ELAPSED_S - 1.0) == pytest.approx(200.0), "what was sent is as it was"
+    assert offered(playing.scenario, ELAPSED_S + AHEAD_S + 0.5) == pytest.approx(2 * 205.0)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_the_rates_to_come_follow_what_two_filled_batches_of_the_rush_tell() -> 
 def test_until_then_it_is_as_high_as_was_guessed(batches: list[Batch]) -> None:
     rushing, playing = lasting(Quiet(batches))
     rushing.follow(playing, SINCE)
-    assert (rushing.known, offered(playing.scenario, 44.0)) == (False, pytest.approx(200.0))
+    assert (rushing.known, offered(playing.scenario, ELAPSED_S + 4.0)) == (False, pytest.approx(200.0))
 
 
 def test_what_it_is_compared_with_is_what_was_carried_while_nothing_was_shed() -> None:
@@ -92,7 +94,7 @@ class Rescaled(Quiet):
 
     def __init__(self, batches: list[Batch], told_s: float) -> None:
         super().__init__(batches)
-        self.told_s, self.began = told_s, time.time() - 40.0
+        self.told_s, self.began = told_s, time.time() - ELAPSED_S
 
     def named(self, since: datetime, playing: Playing) -> list[tuple[float, tuple[str, ...]]]:
         return [(BEGINS_S + 20.0, ("heavy",))]
