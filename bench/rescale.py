@@ -40,10 +40,11 @@ SIZES, ROUNDS, RATE = "100000,1000000", 3, 500.0
 WAYS: dict[str, tuple[str, ...]] = {
     Kind.RESTART: ("anew", "executors", "buckets"),
     Kind.EXECUTORS: ("executors",),
-    Kind.HANDOVER: ("node",),
+    Kind.HANDOVER: ("node", "executors"),
     Kind.SHADOW: ("buckets",),
 }
 """What each kind is made to change."""
+HANDOVERS = tuple(f"{Kind.HANDOVER}/{change}" for change in WAYS[Kind.HANDOVER])
 EXECUTORS, BUCKETS = (2, 4), (8, 16)
 STOP_AND_START = "stop_and_start"
 SMALL = 300_000
@@ -226,15 +227,16 @@ def _goals_at(keys: int, result: Mapping[str, Any]) -> dict[str, bool]:
         if (pause := _pause(result, way)) is not None:
             limit = RESTART_STEADY * ways[way]["steady_s"] + RESTART_S
             met[f"{way}_at_most_{RESTART_STEADY:g}_steady_and_{RESTART_S:g}_s"] = pause <= limit
-    if (pause := _pause(result, "handover/node")) is not None:
-        limit = HANDOVER_S if keys <= SMALL else HANDOVER_LARGE_S
-        met[f"handover_at_most_{limit:g}_s"] = pause <= limit
-        share = ways["handover/node"]["to_stop_and_start"]
-        if keys <= SMALL and share is not None:
-            met[f"handover_at_most_{HANDOVER_SHARE:g}_of_stop_and_start"] = share <= HANDOVER_SHARE
+    for way in HANDOVERS:
+        if (pause := _pause(result, way)) is not None:
+            limit = HANDOVER_S if keys <= SMALL else HANDOVER_LARGE_S
+            met[f"{way}_at_most_{limit:g}_s"] = pause <= limit
+            share = ways[way]["to_stop_and_start"]
+            if keys <= SMALL and share is not None:
+                met[f"{way}_at_most_{HANDOVER_SHARE:g}_of_stop_and_start"] = share <= HANDOVER_SHARE
     if (pause := _pause(result, "shadow/buckets")) is not None:
         met[f"shadow_at_most_{SHADOW_S:g}_s"] = pause <= SHADOW_S
-    for way in ("handover/node", "shadow/buckets"):
+    for way in (*HANDOVERS, "shadow/buckets"):
         if (share := ways.get(way, {}).get("beside_to_steady")) is not None:
             met[f"{way}_beside_at_most_{BESIDE_STEADY:g}_steady"] = share <= BESIDE_STEADY
     return met

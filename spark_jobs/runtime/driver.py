@@ -19,14 +19,12 @@ from spillway.model.topology import Application, Pipeline
 from spillway.policy import Policy
 
 from spark_jobs.runtime.control import Control, Fenced, Identity
-from spark_jobs.runtime.crew import Crew
 from spark_jobs.runtime.database import Connection, connect, run
 from spark_jobs.runtime.executors import ExecutorReader
 from spark_jobs.runtime.keeper import Keeper, LostToAnother, first_line
 from spark_jobs.runtime.metrics import Buffer, MetricsWriter
 from spark_jobs.runtime.operator import OperatorQuery, Prepared
 from spark_jobs.runtime.recover import recover
-from spark_jobs.runtime.rehearsal import keep_warm, play_beside
 from spark_jobs.runtime.scale import Executors, SparkFleet
 from spark_jobs.runtime.shed import encode, property_name
 from spark_jobs.runtime.site import Outlets, Site, State
@@ -119,8 +117,8 @@ class Driver:
         self.operators = [
             OperatorQuery(spark, self.site, work.pipeline.operator(name), work.states[name], self.outlets) for name in names
         ]
-        self.keepers = [Keeper(query, self.topics, self.control, ready=self._may_restart) for query in self.operators]
-        self.executors, self.crew = Executors(SparkFleet(spark)), Crew()
+        self.keepers = [Keeper(query, self.topics, self.control) for query in self.operators]
+        self.executors = Executors(SparkFleet(spark))
         self._remembered: dict[str, int] = {}
         self.signalled, self._ended = threading.Event(), threading.Event()
 
@@ -244,7 +242,6 @@ class Driver:
             orders = self.control.orders
             if orders is not None:
                 self.control.status.executors = self.executors.bring_to(orders.executors)
-                self.crew.look(self.executors.staying, orders.executors)
             try:
                 for keeper in self.keepers:
                     keeper.look(None if orders is None else orders.operators.get(keeper.name))
@@ -256,14 +253,6 @@ class Driver:
             )
             self.control.news.wait(_POLL_S)
             self.control.news.clear()
-
-    def _may_restart(self, query: OperatorQuery) -> bool:
-        return self.crew.ready(lambda: self._warm_up(query))
-
-    def _warm_up(self, query: OperatorQuery) -> None:
-        slots = int(self.spark.conf.get("spark.executor.cores", "1") or 1)
-        keep_warm(self.spark, 2 * slots * len(self.executors.staying))
-        play_beside(query, self.topics)
 
     # -- beside it
 

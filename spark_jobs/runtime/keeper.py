@@ -44,16 +44,9 @@ class _Word:
 
 class Keeper:
     def __init__(
-        self,
-        query: OperatorQuery,
-        topics: Topics,
-        control: Control,
-        *,
-        ready: Callable[[OperatorQuery], bool] = lambda _: True,
-        clock: Callable[[], float] = time.monotonic,
+        self, query: OperatorQuery, topics: Topics, control: Control, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`ready`: whether a restart that was ordered may begin; it is asked at every look until it may."""
-        self.query, self._topics, self._control, self._ready, self._clock = query, topics, control, ready, clock
+        self.query, self._topics, self._control, self._clock = query, topics, control, clock
         self._failures, self._retry_at = 0, 0.0
         self._word = _Word()
         self._refused = -1
@@ -105,7 +98,7 @@ class Keeper:
             self._trouble = None
             self._failed(trouble)
         elif self.query.alive:
-            if order is not None and self._is_new(order) and self._ready(self.query):
+            if order is not None and self._is_new(order):
                 self._begin_restart(order)
             elif self._anew and self._idle:
                 state = self.query.state

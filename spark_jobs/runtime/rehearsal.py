@@ -7,7 +7,6 @@ waited for here instead of in the pause of a hand-over.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -94,29 +93,6 @@ def _play(queries: list[OperatorQuery], topics: Topics, at: Callable[[str], None
                 actor.query.stop()
     for query, actor in ((q, a) for q in queries for a in actors if a.operator.name == q.operator.name):
         query.utilities = actor.utilities
-
-
-def play_beside(query: OperatorQuery, topics: Topics) -> None:
-    """A few batches beside the running query itself, so that executors which are new to it are not cold when it starts again.
-    Raises CloneFailed or RehearsalFailed."""
-    actor = _actor(query)
-    if actor is None:
-        return
-    try:
-        actor.start(topics)
-        _await_batches([actor], _nobody, _nobody)
-        actor.rest(drain_s=5.0)
-    finally:
-        if actor.query is not None:
-            actor.query.stop()
-        actor.checkpoint.remove()
-        later = threading.Timer(STRAGGLERS_S, actor.checkpoint.remove)
-        later.daemon = True
-        later.start()
-
-
-def _nobody(_: object) -> None:
-    """Is told how far it is."""
 
 
 def _actor(query: OperatorQuery) -> OperatorQuery | None:

@@ -53,8 +53,6 @@ class Executors:
         self._fleet = fleet
         self._asked: int | None = None
         self._leaving: set[str] = set()
-        self.staying: tuple[str, ...] = ()
-        """As of the last pass, oldest first: without those that were sent away."""
 
     def count(self) -> int:
         return len(self._fleet.registered())
@@ -72,5 +70,4 @@ class Executors:
         for executor in reversed(staying[wanted:]):
             self._fleet.decommission(executor)
             self._leaving.add(executor)
-        self.staying = tuple(staying[:wanted])
         return len(there)

@@ -86,8 +86,7 @@ class Kept:
         query: Any = self.query
         control: Any = self.control
         nothing: Any = None
-        self.ready = True
-        self.keeper = Keeper(query, nothing, control, ready=lambda _: self.ready, clock=lambda: self.now)
+        self.keeper = Keeper(query, nothing, control, clock=lambda: self.now)
 
     def settle(self, query: Query, _: Any, say: Any) -> None:
         self.settled.append(query.state.buckets)
@@ -120,16 +119,6 @@ def test_a_new_incarnation_stops_at_a_batch_and_starts_with_what_is_told(kept: K
     assert kept.control.reports[-1].incarnation == 1 and kept.control.reports[-1].stopped_batch == 9
     kept.look(incarnation=1, buckets=8)
     assert len(kept.query.done) == 3, "once"
-
-
-def test_the_query_goes_on_until_its_restart_may_begin(kept: Kept) -> None:
-    kept.ready = False
-    for _ in range(3):
-        kept.look(incarnation=1, buckets=8)
-    assert (kept.query.done, set(kept.control.phases)) == ([], {"running"})
-    kept.ready = True
-    kept.look(incarnation=1, buckets=8)
-    assert kept.query.done == ["prepare", "rest", "start with 8"]
 
 
 @pytest.mark.parametrize(
