@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from spillway.embedded import Stack
-from spillway.inject.broker import Broker, PlayError
+from spillway.inject.broker import Broker, PlayError, Sender
 from spillway.inject.player import PlayOptions, play
 from spillway.inject.profiles import Constant
-from spillway.inject.report import Second
+from spillway.inject.report import Report, Second
 from spillway.inject.scenario import PipelineRun, Scenario, TopicLoad
 from spillway.store import session
 from spillway.store.pipelines import apply, remove
@@ -94,20 +94,28 @@ def test_keyed_events_of_a_key_share_a_partition(stack: Stack) -> None:
     assert all(json.loads(v)["PULocationID"] == int(k or b"") for partition in found for k, v in partition)
 
 
-def test_a_broker_restart_loses_and_doubles_nothing(stack: Stack) -> None:
-    bootstrap, topic = stack.env["SPILLWAY_KAFKA"], topic_name()
-    thread = threading.Timer(1.0, stack.restart, ["kafka"])
+def play_across_a_restart(stack: Stack, wish: Scenario, options: PlayOptions | None = None) -> tuple[Report, list[int]]:
+    """Kafka is restarted once the first second was played; with how many events waited at the end of each second."""
+    thread = threading.Thread(target=stack.restart, args=["kafka"])
     seen: list[int] = []
 
     def watch(_: int, rows: Sequence[Second]) -> None:
+        if not seen:
+            thread.start()
         seen.append(rows[0].waiting)
 
-    thread.start()
     try:
-        report = play(scenario(topic, rate=2000, seconds=6, events="sentences", pool=12_000), bootstrap, on_second=watch)
+        report = play(wish, stack.env["SPILLWAY_KAFKA"], on_second=watch, options=options or PlayOptions())
     finally:
-        thread.join()
+        if seen:
+            thread.join()
     stack.wait_healthy("kafka")
+    return report, seen
+
+
+def test_a_broker_restart_loses_and_doubles_nothing(stack: Stack) -> None:
+    bootstrap, topic = stack.env["SPILLWAY_KAFKA"], topic_name()
+    report, seen = play_across_a_restart(stack, scenario(topic, rate=1500, seconds=8, events="sentences", pool=12_000))
     assert report.ok, report.problems
     assert max(seen) > 1000, "the restart did not hold any event up, so it proved nothing"
     pool = scenario(topic, events="sentences", pool=12_000).topics[0].make_pool(1)
@@ -118,13 +126,7 @@ def test_a_broker_restart_loses_and_doubles_nothing(stack: Stack) -> None:
 def test_a_full_buffer_holds_the_player_back_and_what_is_too_old_is_given_up(stack: Stack) -> None:
     bootstrap, topic = stack.env["SPILLWAY_KAFKA"], topic_name()
     options = PlayOptions(buffer_messages=1000, catch_up_s=0.5)
-    thread = threading.Timer(0.5, stack.restart, ["kafka"])
-    thread.start()
-    try:
-        report = play(scenario(topic, rate=3000, seconds=5), bootstrap, options=options)
-    finally:
-        thread.join()
-    stack.wait_healthy("kafka")
+    report, _ = play_across_a_restart(stack, scenario(topic, rate=3000, seconds=5), options)
     (of_topic,) = report.topics
     assert not report.ok
     assert of_topic.given_up > 0
@@ -132,6 +134,43 @@ def test_a_full_buffer_holds_the_player_back_and_what_is_too_old_is_given_up(sta
     assert of_topic.asked == 15_000 == of_topic.sent + of_topic.given_up
     assert of_topic.sent == of_topic.delivered == of_topic.at_broker
     assert sum(map(len, read_all(bootstrap, topic, 4))) == of_topic.sent
+
+
+def waiting_sender(stack: Stack, topic: str, events: int) -> tuple[Sender, Broker]:
+    """With some events delivered and the last ones still in its queue."""
+    bootstrap = stack.env["SPILLWAY_KAFKA"]
+    broker = Broker(bootstrap)
+    sender = Sender(bootstrap, partitions=broker.ensure_topics({topic: 4}), stopped=lambda: False, ends=broker.ends)
+    for first in range(0, events, 1000):
+        sender.send(topic, [{"value": b"%d" % n} for n in range(first, first + 1000)], first)
+        if first == events // 2:
+            assert sender.flush(20) == 0
+    return sender, broker
+
+
+def test_what_waits_in_a_stuck_producer_goes_on_in_another_one(stack: Stack) -> None:
+    topic = topic_name()
+    sender, broker = waiting_sender(stack, topic, 10_000)
+    assert sender.waiting() > 0, "nothing waited, so it proved nothing"
+    sender.renew()
+    sender.send(topic, [{"value": b"%d" % n} for n in range(10_000, 11_000)], 10_000)
+    assert sender.flush(20) == 0
+    assert (sender.renewed, sender.failed, sender.first_failure) == (1, Counter(), "")
+    assert broker.ends() == {topic: 11_000}
+    found = read_all(stack.env["SPILLWAY_KAFKA"], topic, 4)
+    assert [sorted(int(value) for _, value in partition) for partition in found] == [list(range(p, 11_000, 4)) for p in range(4)]
+
+
+def test_what_may_have_arrived_is_not_sent_by_another_producer(stack: Stack) -> None:
+    topic = topic_name()
+    sender, broker = waiting_sender(stack, topic, 10_000)
+    play(scenario(topic, rate=100, seconds=0.5), stack.env["SPILLWAY_KAFKA"])  # for all the sender knows, these are its own
+    sender.send(topic, [{"value": b"x"}] * 1000, 0)
+    sender.renew()
+    assert sender.flush(20) == 0
+    assert sender.failed[topic] > 0
+    assert sender.first_failure == f"{topic}: a producer was stuck, and nobody knows whether what waited in it has arrived"
+    assert broker.ends() == {topic: 11_000 + 50 - sender.failed[topic]}
 
 
 def test_a_topic_with_other_partitions_is_refused(stack: Stack) -> None:

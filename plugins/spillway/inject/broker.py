@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from typing import Any
 
 from spillway.inject.events import Message
+from spillway.inject.stuck import Stuck
 
 BUFFER_MESSAGES = 500_000
 BUFFER_KB = 262_144
 DEFAULT_PARTITIONS = 4
+STATISTICS_MS = 2000
+SETTLE_S = 30.0
+"""How long what is on its way to a broker that is there may take."""
 
 
 class PlayError(RuntimeError):
@@ -121,6 +126,9 @@ class Sender:
     """Hands events to the broker, each exactly once also when it restarts; counts what was refused.
 
     At most `buffer_messages` wait for an acknowledgement: while the broker is away longer than that lasts, `send` blocks.
+
+    With `ends`, which tells the end offsets of topics that nobody else writes to, a producer that is stuck is replaced: what
+    waits in it goes to the next one, not all of it in its order, if the end offsets show that none of it has arrived.
     """
 
     def __init__(
@@ -131,29 +139,44 @@ class Sender:
         stopped: Callable[[], bool],
         buffer_messages: int = BUFFER_MESSAGES,
         delivery_timeout_s: float = 120.0,
+        ends: Callable[[], dict[str, int] | None] | None = None,
     ) -> None:
-        from confluent_kafka import Producer
-
         self.failed: Counter[str] = Counter()
         self.first_failure = ""
+        self.renewed = 0
+        """How many producers were stuck."""
         self._partitions = partitions
         self._stopped = stopped
-        self._producer = Producer(
-            client_conf(bootstrap)
-            | {
-                "acks": "all",
-                "enable.idempotence": True,
-                "partitioner": "murmur2_random",
-                "linger.ms": 5,
-                "batch.size": 1_000_000,
-                "compression.type": "lz4",
-                "queue.buffering.max.messages": buffer_messages,
-                "queue.buffering.max.kbytes": BUFFER_KB,
-                "message.timeout.ms": int(delivery_timeout_s * 1000),
-                "delivery.report.only.error": True,
-                "retry.backoff.ms": 50,
-            }
-        )
+        self._conf = client_conf(bootstrap) | {
+            "acks": "all",
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            "batch.size": 1_000_000,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": buffer_messages,
+            "queue.buffering.max.kbytes": BUFFER_KB,
+            "message.timeout.ms": int(delivery_timeout_s * 1000),
+            "delivery.report.only.error": True,
+            "retry.backoff.ms": 50,
+        }
+        self._ends, self._begin = ends, ends() if ends else None
+        if self._begin is not None:
+            self._conf |= {"statistics.interval.ms": STATISTICS_MS, "stats_cb": self._look}
+        self._taken: Counter[str] = Counter()
+        self._stuck, self._is_stuck = Stuck(), False
+        self._back: dict[tuple[str, int], list[Message]] | None = None
+        """Where a producer that is given up puts what it has not sent."""
+        self._producer = self._make()
+
+    def _make(self) -> Any:
+        from confluent_kafka import Producer
+
+        self._stuck, self._is_stuck = Stuck(), False
+        return Producer(self._conf)
+
+    def _look(self, report: str) -> None:
+        self._is_stuck = self._is_stuck or self._stuck.look(json.loads(report))
 
     def send(self, topic: str, messages: list[Message], first: int) -> int:
         """Hands the messages over and returns how many were taken (all, unless stopped meanwhile).
@@ -172,6 +195,7 @@ class Sender:
         while messages:
             queued = self._produce(topic, messages, partition)
             taken += queued
+            self._taken[topic] += queued
             if queued == len(messages):
                 break
             errors: list[tuple[Message, Any]] = [(m, m.pop("_error")) for m in messages if "_error" in m]
@@ -179,7 +203,7 @@ class Sender:
             if worst is not None:
                 raise PlayError(f"Topic {topic} does not take events: {worst.str()}.")
             messages = [m for m, _ in errors]
-            self._producer.poll(0.02)
+            self._poll(0.02)
             if self._stopped():
                 break
         return taken
@@ -193,15 +217,58 @@ class Sender:
             raise PlayError(f"The producer gave up on topic {topic}: {error.args[0].str()}; play the scenario again.") from error
 
     def _refused(self, error: Any, message: Any) -> None:
-        self.failed[message.topic()] += 1
-        self.first_failure = self.first_failure or f"{message.topic()}: {error.str()}"
+        if self._back is not None and error.name() == "_PURGE_QUEUE":
+            event: Message = {"value": message.value()}
+            if message.key() is not None:
+                event["key"] = message.key()
+            self._back[message.topic(), message.partition()].append(event)
+        else:
+            self._fail(message.topic(), 1, error.str())
+
+    def _fail(self, topic: str, events: int, why: str) -> None:
+        self.failed[topic] += events
+        self.first_failure = self.first_failure or f"{topic}: {why}"
 
     def poll(self) -> None:
-        self._producer.poll(0)
+        self._poll(0)
+
+    def _poll(self, timeout_s: float) -> None:
+        self._producer.poll(timeout_s)
+        if self._is_stuck:
+            self.renew()
+
+    def renew(self) -> None:
+        """Another producer goes on with what waits in this one."""
+        back = self._back = defaultdict(list)
+        self._producer.purge(in_queue=True, in_flight=False, blocking=True)
+        left = self._producer.flush(SETTLE_S)
+        if left:
+            self._producer.purge(blocking=True)  # what is on its way is reported as failed
+            self._producer.flush(1.0)
+        self._back, self._producer, self.renewed = None, self._make(), self.renewed + 1
+        for topic in {topic for topic, _ in back}:
+            events = {place: messages for place, messages in back.items() if place[0] == topic}
+            count = sum(map(len, events.values()))
+            if left or not self._none_arrived(topic, count):
+                self._fail(topic, count, "a producer was stuck, and nobody knows whether what waited in it has arrived")
+                continue
+            self._taken[topic] -= count
+            for (_, partition), messages in events.items():
+                self._hand_over(topic, messages, partition)
+
+    def _none_arrived(self, topic: str, events: int) -> bool:
+        now = self._ends() if self._ends else None
+        if now is None or self._begin is None:
+            return False
+        return now[topic] - self._begin[topic] == self._taken[topic] - self.failed[topic] - events
 
     def waiting(self) -> int:
         return len(self._producer)
 
     def flush(self, timeout_s: float) -> int:
         """Waits for acknowledgements; returns how many are still missing."""
-        return int(self._producer.flush(timeout_s))
+        missing = int(self._producer.flush(timeout_s))
+        if self._is_stuck:
+            self.renew()
+            missing = self.waiting()
+        return missing

@@ -82,6 +82,7 @@ class _Player:
             stopped=stop.is_set,
             buffer_messages=options.buffer_messages,
             delivery_timeout_s=options.delivery_timeout_s,
+            ends=self.broker.ends,
         )
         self.switch = PipelineSwitch(scenario)
         self.counts = {t.topic: _Count(t.make_pool(scenario.seed)) for t in scenario.topics}
