@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
 from spillway.act.launch import LaunchSpec
 from spillway.act.launch.conf import Cluster, cluster_from, kubernetes, spark_properties, standalone, yarn
@@ -19,6 +20,12 @@ def test_a_standalone_application_begins_small_and_has_room_to_grow():
     assert len(timeouts) == 5
     assert set(timeouts.values()) == {"365d"}
     assert "spark.executor.instances" not in properties
+
+
+def test_python_workers_are_made_by_a_daemon_that_is_there():
+    assert all(
+        callable(import_module(p(SPEC, CLUSTER)["spark.python.daemon.module"]).main) for p in (standalone, kubernetes, yarn)
+    )
 
 
 def test_more_executors_than_declared_still_fit():

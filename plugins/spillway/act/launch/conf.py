@@ -19,7 +19,11 @@ NEVER = "365d"
 NODE_LABEL = "spillway/node"
 STORE = "spark.spillway.store"
 
+PYTHON_DAEMON = "spark_jobs.workers"
+"""Makes the Python workers of an executor; like the sinks it has to be on the PYTHONPATH there."""
+
 SUGGESTED: Mapping[str, str] = {
+    "spark.python.daemon.module": PYTHON_DAEMON,
     "spark.locality.wait": "0s",  # otherwise a new executor stays idle: state stays where it was loaded
     "spark.scheduler.mode": "FAIR",  # several operators share an application
     "spark.task.maxFailures": "8",
