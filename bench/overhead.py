@@ -3,6 +3,7 @@ sink against Spark's own, on the standalone cluster, alternating in one run.
 
     make bench NAME=overhead
     make bench NAME=overhead ARGS="--skip-sink --itself"
+    make bench NAME=overhead ARGS="--skip-words --sizes 5000 --daemon pyspark.daemon"   # without ADR 29
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
-from spillway.act.launch.conf import EXECUTOR_JVM, QUICK_JVM
+from spillway.act.launch.conf import EXECUTOR_JVM, PYTHON_DAEMON, QUICK_JVM
 from spillway.inject.events import Pool
 from spillway.model.topology import Application, Edge, Kind, Operator, Pipeline
 
@@ -45,11 +46,15 @@ from spark_jobs.sinks.kafka import KafkaSink
 GOAL_THROUGHPUT, GOAL_SINK_CPU = 0.97, 1.3
 SINK_SIZES = {5_000: 200_000, 50_000: 500_000, 250_000: 1_250_000}
 """Rows a batch → rows a run."""
+WARM_UP = {5_000: 3}
+"""Rounds that do not count: as many batches as compilers need. One where batches are large."""
 STARTING = 0.2
 """What this share of its batches costs at first is left out: a driver starts its writers once, and runs for days."""
 WORDS_BATCH, BLOCK, BASES = 500_000, 6, ("plain", "same_reader")
 """A full batch takes about two seconds; pairs between two new beginnings; what Spillway is compared with."""
 PARTITIONS = 4
+DRIVER, BROKER = "org.apache.spark.deploy.SparkSubmit", "kafka.Kafka"
+"""Main classes."""
 PRODUCER = {"linger.ms": 20, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
 
 
@@ -60,15 +65,30 @@ class Run:
     rows: int
     batch_s: float
     """Median duration of a batch, the first one left out."""
+    broker_s: float = 0.0
+    """CPU of Kafka meanwhile."""
     phases: dict[str, int] = field(default_factory=dict)
     """Milliseconds of a single batch, by phase."""
+
+
+def with_argument(processes: Iterable[psutil.Process], argument: str) -> list[psutil.Process]:
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found += [process] if argument in process.cmdline() else []
+    return found
+
+
+def used_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 class Cluster:
     """A Spark session with two executors of one slot, each on its own core, on the JVM settings that Spillway launches with on a
     cluster of machines, and a clock for the CPU of all of it."""
 
-    def __init__(self, env: dict[str, str], folder: Path, executor_jvm: str) -> None:
+    def __init__(self, env: dict[str, str], folder: Path, executor_jvm: str, daemon: str = PYTHON_DAEMON) -> None:
         os.environ.update({**env, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"})
         self.env, self.folder = env, folder
         jars = f"{env['SPILLWAY_JARS']}/*"
@@ -83,6 +103,7 @@ class Cluster:
             "spark.driver.extraJavaOptions": QUICK_JVM,
             "spark.executor.extraJavaOptions": executor_jvm,
             "spark.executorEnv.PYTHONPATH": f"{REPO}:{REPO / 'plugins'}",
+            "spark.python.daemon.module": daemon,
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.host": "127.0.0.1",
@@ -97,24 +118,28 @@ class Cluster:
 
     def cpu_s(self) -> float:
         """CPU of this process, its JVM and all executors with their Python workers, also of those that have ended."""
-        me = psutil.Process()
-        roots = [me, *(p for p in psutil.process_iter(["cmdline"]) if self._app in (p.info["cmdline"] or []))]
-        for root in roots:
+        own = psutil.Process()
+        found = [own, *with_argument(own.children(), DRIVER)]
+        for executor in with_argument(psutil.process_iter(), self._app):
             with contextlib.suppress(psutil.Error):
-                for process in (root, *root.children(recursive=True)):
-                    with contextlib.suppress(psutil.Error):
-                        times = process.cpu_times()
-                        self._seen[process.pid, process.create_time()] = times.user + times.system
+                found += [executor, *executor.children(recursive=True)]
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                self._seen[process.pid, process.create_time()] = used_s(process)
         return sum(self._seen.values())
+
+    def broker_s(self) -> float:
+        [broker] = with_argument(psutil.Process().children(recursive=True), BROKER)
+        return used_s(broker)
 
     def timed(self, start: Callable[[str], StreamingQuery], size: int, batches: int) -> Run:
         """Runs one query over so many batches of that size, on a checkpoint of its own; those of its start do not count."""
         checkpoint = self.folder / uuid.uuid4().hex
         query = start(f"file:{checkpoint}")
         first = self._after(query, round(STARTING * batches))
-        cpu, wall = self.cpu_s(), time.monotonic()
+        cpu, broker, wall = self.cpu_s(), self.broker_s(), time.monotonic()
         last = self._after(query, batches)
-        wall, cpu = time.monotonic() - wall, self.cpu_s() - cpu
+        wall, cpu, broker = time.monotonic() - wall, self.cpu_s() - cpu, self.broker_s() - broker
         query.stop()
         done = [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] < last]
         # Spark shares a limit out among partitions by what is in them, and rounds down.
@@ -122,7 +147,8 @@ class Cluster:
             raise RuntimeError(f"not the batches that were to be measured: {[p['numInputRows'] for p in done]} rows")
         shutil.rmtree(checkpoint, ignore_errors=True)
         batch_s = statistics.median(p["batchDuration"] / 1000 for p in done[first:])
-        return Run(cpu_s=cpu, wall_s=wall, rows=sum(p["numInputRows"] for p in done[first:]), batch_s=batch_s)
+        rows = sum(p["numInputRows"] for p in done[first:])
+        return Run(cpu_s=cpu, wall_s=wall, rows=rows, batch_s=batch_s, broker_s=broker)
 
     @staticmethod
     def _after(query: StreamingQuery, batches: int) -> int:
@@ -380,13 +406,15 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics, sizes: Sequence[int]) ->
 
             return cluster.timed(start, size, rows // size)
 
-        results = alternate({"spark": spark_sink, "exactly_once": exactly_once}, rounds=pairs, warm_up=1)
+        results = alternate({"spark": spark_sink, "exactly_once": exactly_once}, rounds=pairs, warm_up=WARM_UP.get(size, 1))
         ours, theirs = results["exactly_once"], results["spark"]
         found[str(size)] = {
             "rows": rows,
             "cpu_ratio": spread(paired_ratios([r.cpu_s / r.rows for r in ours], [r.cpu_s / r.rows for r in theirs])),
             "wall_ratio": spread(paired_ratios([r.wall_s / r.rows for r in ours], [r.wall_s / r.rows for r in theirs])),
             "batch_ratio": spread(paired_ratios([r.batch_s for r in ours], [r.batch_s for r in theirs])),
+            "broker_cpu_ratio": spread(paired_ratios([r.broker_s / r.rows for r in ours], [r.broker_s / r.rows for r in theirs])),
+            "cpu_ms_a_batch": {name: spread([1000 * size * r.cpu_s / r.rows for r in runs], 1) for name, runs in results.items()},
         }
         say(f"{size:,} rows a batch: {found[str(size)]}")
     return found
@@ -400,11 +428,12 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SINK_SIZES), choices=list(SINK_SIZES), help="rows a batch")
     parser.add_argument("--itself", action="store_true", help="the plain word count against itself: how far chance alone goes")
     parser.add_argument("--skip-sink", action="store_true")
+    parser.add_argument("--daemon", default=PYTHON_DAEMON, help="who makes Python workers; Spark's own is pyspark.daemon")
     parser.add_argument("--quick", action="store_true", help="executors with the quick compiler, as the embedded services have")
     args = parser.parse_args()
     result: dict[str, Any] = {}
     with services("postgres", "kafka", "spark") as env, tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(env, Path(folder), QUICK_JVM if args.quick else EXECUTOR_JVM)
+        cluster = Cluster(env, Path(folder), QUICK_JVM if args.quick else EXECUTOR_JVM, args.daemon)
         topics = Topics(env["SPILLWAY_KAFKA"])
         try:
             if not args.skip_words:

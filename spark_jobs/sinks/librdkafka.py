@@ -77,6 +77,7 @@ def library() -> ctypes.CDLL:
         ("rd_kafka_error_string", text, ptr),
         ("rd_kafka_error_is_fatal", ctypes.c_int, ptr),
         ("rd_kafka_error_destroy", None, ptr),
+        ("rd_kafka_fatal_error", ctypes.c_int, ptr, text, size),
         ("rd_kafka_err2name", text, ctypes.c_int),
         ("rd_kafka_err2str", text, ctypes.c_int),
     ):
@@ -170,13 +171,17 @@ class ArrowProducer:
             messages["key"], messages["key_len"] = column_pointers(keys)
         sent = self._lib.rd_kafka_produce_batch(self._topic(topic), partition, _COPY | _BLOCK, messages.ctypes.data, n)
         if sent != n:
-            code = int(messages["err"][messages["err"] != 0][0])
-            raise KafkaWriteError(
-                f"queueing {n - sent} of {n} rows for {topic}",
-                self._lib.rd_kafka_err2name(code).decode(),
-                self._lib.rd_kafka_err2str(code).decode(),
-            )
+            raise self._refused(f"queueing {n - sent} of {n} rows for {topic}", int(messages["err"][messages["err"] != 0][0]))
         self._lib.rd_kafka_poll(self._rk, 0)
+
+    def _refused(self, what: str, code: int) -> KafkaWriteError:
+        """With the reason, where it says no more than that the producer has failed for good: rows that were sent before may have
+        told it that it is fenced."""
+        text = ctypes.create_string_buffer(512)
+        fatal = int(self._lib.rd_kafka_fatal_error(self._rk, text, len(text)))
+        name = self._lib.rd_kafka_err2name(fatal or code).decode()
+        said = text.value.decode() if fatal else self._lib.rd_kafka_err2str(code).decode()
+        return KafkaWriteError(what, name, said, fatal=bool(fatal))
 
     def close(self) -> None:
         """Drops what is queued and the connection, without waiting for a broker that may be gone."""

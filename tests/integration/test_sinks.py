@@ -208,8 +208,10 @@ def test_a_task_that_fails_half_way_leaves_nothing(target: Target) -> None:
     assert target.read() == [*range(7)]
 
 
-def test_a_zombie_that_wakes_up_cannot_commit(sink: KafkaSink) -> None:
-    """Another process has taken over the epoch while this one stood still in its open transaction."""
+@pytest.mark.parametrize("pause_s", [0.0, 0.5], ids=["at once", "slowly"])
+def test_a_zombie_that_wakes_up_cannot_commit(sink: KafkaSink, pause_s: float) -> None:
+    """Another process has taken over the epoch while this one stood still in its open transaction. Whether it hears of that by
+    its rows or by its commit depends on how quickly it goes on."""
     program = textwrap.dedent("""
         import sys, json, pickle
         from spark_jobs.sinks import kafka
@@ -222,12 +224,13 @@ def test_a_zombie_that_wakes_up_cannot_commit(sink: KafkaSink) -> None:
             if number == 4:  # the transaction is open: the other process does the whole epoch now
                 done = subprocess.run([sys.executable, "-c", program, pickle.dumps(sink).hex()], capture_output=True, check=True)
                 assert done.stdout.strip() == b"7"
+            time.sleep(pause_s if number > 4 else 0.0)
             yield batch
 
     kafka.write_partition(sink, 0, 0, batches(rows(0)))
     with pytest.raises(KafkaWriteError) as error:
         kafka.write_partition(sink, 1, 0, slow(rows(10)))
-    assert error.value.fenced
+    assert error.value.fenced and error.value.fatal
     assert sorted(r["n"] for r in committed(sink.bootstrap, sink.topics[0])) == [*range(7), *range(10, 17)]
     assert kafka.write_partition(sink, 1, 0, batches(rows(10))) == 7, "its retry finds the epoch done"
     assert sorted(r["n"] for r in committed(sink.bootstrap, sink.topics[0])) == [*range(7), *range(10, 17)]
