@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 SUPPORTED = ("4.2.",)
-CLEARLY_FEWER = 0.75
-"""Batches with at most this share of another one's rows tell what rows cost."""
-TRY_FEWER = 8
-"""Batches in a row that were allowed to take longer than the target, after which fewer rows are tried: is it still not the rows?
-Where batches are only somewhat late it is tried after twice as many, and each time after twice as many again."""
-TRY_FEWER_MOST = 128
+CLEARLY_FEWER, HARDLY_SHORTER = 0.75, 0.8
+"""A batch with at most this share of the rows that still took at least this share of the time: rows are not what takes it."""
+IN_VAIN = 2
+"""So many of them, and the bound is given back."""
+SPARED, HARDLY_LONGER, MUCH_LONGER = 20, 1.2, 2.0
+"""Batches for which it then is not made smaller, unless one takes so many times as long as before."""
+DOUBLED = (12, 6)
+"""So many of them before their end: what lasts for a few batches, as a broker that is away, does not make a bound larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,8 @@ class BoundPolicy:
     """How long a full batch should take."""
     floor: int = 10
     ceiling: int = 5_000_000
+    start: int = 10_000
+    """The bound of an operator that nobody knows yet."""
     band: float = 0.25
     """Changes smaller than this share are not worth making."""
     shrink: float = 4.0
@@ -62,24 +66,17 @@ def next_bound(current: int, rows: int, busy_s: float, fixed_s: float, policy: B
     return new if abs(new - current) > policy.band * current or new in (policy.floor, policy.ceiling) else current
 
 
-def least_s(known_s: float, slow: tuple[int, float], rows: int, busy_s: float) -> float:
-    """What a batch takes whatever it reads: `known_s` before this one of `rows` rows, 0 where nothing is known.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """A bound was made smaller, and what is that good for?"""
 
-    A batch with clearly fewer rows than the one that made the bound smaller (`slow`: its rows and seconds) tells it by the line
-    through both: where fewer rows have made it hardly shorter, rows are not what takes the time.
-
-    >>> least_s(0.0, (10_000, 12.0), 2_500, 4.5)                # 1 ms a row
-    2.0
-    >>> least_s(0.0, (10_000, 12.0), 2_500, 9.0)                # 0.4 ms a row
-    8.0
-    >>> least_s(8.0, (10_000, 12.0), 9_000, 11.6)               # nothing to compare with
-    8.0
-    >>> least_s(8.0, (10_000, 12.0), 9_000, 5.0)                # quicker than it could be: not known any more
-    0.0
-    """
-    if 0 < rows <= CLEARLY_FEWER * slow[0]:
-        return max(0.0, busy_s - max(slow[1] - busy_s, 0.0) / (slow[0] - rows) * rows)
-    return known_s if known_s <= busy_s else 0.0
+    bound: int
+    """As it was before."""
+    rows: int
+    busy_s: float
+    """Of the batch that was too slow."""
+    in_vain: int = 0
+    """Batches since then that had fewer rows and were hardly shorter."""
 
 
 class BoundFollower:
@@ -91,11 +88,13 @@ class BoundFollower:
         self._cold_batches = cold_batches
         self._learned, self._learned_at, self._restored = first, 1.0, restored
         self._recent: deque[float] = deque(maxlen=50)
-        self._slow, self._least_s, self._late, self._patience = (0, 0.0), 0.0, 0, 2 * TRY_FEWER
+        self._shrunk: Shrunk | None = None
+        self._spared, self._spared_s, self._given = 0, 0.0, first
 
     def started(self) -> None:
         """The query starts again: its first batches load state, which says nothing about what rows cost."""
         self._cold = self._cold_batches
+        self._shrunk, self._spared = None, 0
 
     def batch(self, rows: int, busy_s: float, *, cut: bool) -> int:
         self._restored = False
@@ -104,24 +103,44 @@ class BoundFollower:
             return self.bound
         if rows > 0:
             self._recent.append(busy_s)
-            before, policy = self.bound, self._policy_for(rows, busy_s)
-            self.bound = next_bound(before, rows, busy_s, min(self._recent), policy, cut=cut)
-            longer = policy.target_s > self._policy.target_s
-            self._late = self._late + 1 if cut and (longer or policy.target_s <= busy_s <= 1.5 * policy.target_s) else 0
-            if self._late >= (TRY_FEWER if longer else self._patience):
-                self.bound, self._late = max(policy.floor, before // 2), 0
-                self._patience = min(2 * self._patience, TRY_FEWER_MOST)
-            if self.bound < before:
-                self._slow = rows, busy_s
+            before = self.bound
+            wanted = next_bound(before, rows, busy_s, min(self._recent), self._policy, cut=cut)
+            self.bound = self._unless_in_vain(before, wanted, rows, busy_s, cut=cut)
             if teaches(before, self.bound, cut=cut):
                 self._learned, self._learned_at = self.bound, self._keep
         return self.bound
 
-    def _policy_for(self, rows: int, busy_s: float) -> BoundPolicy:
-        """A batch that takes long whatever it reads may take twice that: half of it is for rows. With fewer the lag would only
-        grow, and no batch would end sooner."""
-        self._least_s = least_s(self._least_s, self._slow, rows, busy_s)
-        return replace(self._policy, target_s=max(self._policy.target_s, 2.0 * self._least_s))
+    def _unless_in_vain(self, before: int, wanted: int, rows: int, busy_s: float, *, cut: bool) -> int:
+        """The bound that is `wanted` after a batch, unless making it smaller is no help: then it is given back for a while. With
+        fewer rows the lag would only grow, and no batch would end sooner."""
+        late, floor = busy_s > 1.5 * self._policy.target_s, self._policy.floor
+        if self._spared and late and busy_s <= MUCH_LONGER * self._spared_s:
+            self._spared -= 1
+            return self._while_spared(before, busy_s, cut=cut)
+        self._spared = 0
+        if not late:
+            self._shrunk = None
+            return wanted
+        if (shrunk := self._shrunk) is None:
+            if wanted < before or before <= floor:
+                self._shrunk = Shrunk(bound=before, rows=rows, busy_s=busy_s)
+            return wanted
+        if busy_s >= HARDLY_SHORTER * shrunk.busy_s and (rows <= CLEARLY_FEWER * shrunk.rows or before <= floor):
+            self._shrunk = replace(shrunk, in_vain=shrunk.in_vain + 1)
+            if self._shrunk.in_vain >= IN_VAIN:
+                self._shrunk, self._spared, self._spared_s = None, SPARED, max(shrunk.busy_s, busy_s)
+                self._given = max(before, shrunk.bound)
+                return self._given
+        elif busy_s < HARDLY_SHORTER * shrunk.busy_s:
+            self._shrunk = Shrunk(bound=before, rows=rows, busy_s=busy_s)
+        return wanted
+
+    def _while_spared(self, before: int, busy_s: float, *, cut: bool) -> int:
+        """One that is smaller than at a start is doubled now and then, and given back where that makes batches longer."""
+        if busy_s > HARDLY_LONGER * self._spared_s:
+            return self._given
+        doubles = cut and self._spared in DOUBLED and before < self._policy.start
+        return min(2 * before, self._policy.start) if doubles else before
 
     def kept(self, keep: float) -> int:
         """Before another share of what is read is kept: what was learned while little was kept would make a batch that takes far
@@ -136,6 +155,8 @@ class BoundFollower:
         >>> follower.kept(0.6), follower.kept(0.5), follower.kept(0.3)
         (4500, 5400, 9000)
         """
+        if keep != self._keep:
+            self._shrunk, self._spared = None, 0
         self._keep = keep
         if self._restored:
             self._learned_at = keep

@@ -51,6 +51,8 @@ class Keeper:
         self._word = _Word()
         self._refused = -1
         """The newest incarnation that could not be carried out."""
+        self._put_offs, self._not_before = 0, 0.0
+        """How often a restart could not be prepared, and when it is tried again."""
         self._anew, self._idle_since = False, 0.0
         """Whether the query is started anew as it is when it has nothing to do, and since when it has not."""
         self._shift: threading.Thread | None = None
@@ -98,7 +100,9 @@ class Keeper:
             self._trouble = None
             self._failed(trouble)
         elif self.query.alive:
-            if order is not None and self._is_new(order):
+            if self._clock() < self._not_before:
+                self._say(self._word.phase, self._word.detail)
+            elif order is not None and self._is_new(order):
                 self._begin_restart(order)
             elif self._anew and self._idle:
                 state = self.query.state
@@ -155,14 +159,16 @@ class Keeper:
             if reason := refuses(query, order.buckets):
                 raise Unsupported(reason)
             prepared = query.prepare(self._topics, state)
-        except Exception as error:
+        except Unsupported as error:
             # The old query is untouched and goes on.
             self._refused = order.incarnation
-            if order.incarnation == query.state.incarnation:  # as it is: tried again
-                self._anew, self._idle_since = True, self._clock()
             self._say(Phase.FAILED, f"incarnation {order.incarnation} was refused: {first_line(error)}")
             self._control.event(self.name, "restart_refused", f"{self.name} goes on as it was: {first_line(error)}")
             return
+        except Exception as error:
+            self._put_off(order, error)
+            return
+        self._put_offs = 0
         if self._ending.is_set():
             return
         try:
@@ -180,6 +186,15 @@ class Keeper:
         except Exception as error:
             log.exception("%s did not start again", self.name)
             self._trouble = first_line(error)
+
+    def _put_off(self, order: OperatorOrder, error: Exception) -> None:
+        """Something is away that a start needs, as Kafka: the old query is untouched and goes on, and the order stands."""
+        self._put_offs += 1
+        self._not_before = self._clock() + patience_s(self._put_offs)
+        if order.incarnation == self.query.state.incarnation:
+            self._anew, self._idle_since = True, self._clock()
+        log.warning("%s is not started again yet: %s", self.name, first_line(error))
+        self._say(self._word.phase, f"incarnation {order.incarnation} waits: {first_line(error)}")
 
     def _go_on_as_it_is(self, error: Unsupported) -> None:
         """A stream whose state cannot be changed is better than none."""

@@ -15,11 +15,10 @@ COLD_BATCHES = 2
 """The first batches of a run teach nothing."""
 REMEMBERED = 50
 """Batches whose shortest tells what does not depend on the rows."""
-CLEARLY_FEWER = 0.75
-"""Batches with at most this share of another one's rows tell what rows cost."""
-TRY_FEWER = 8
-"""Batches in a row that were allowed to take longer, after which fewer rows are tried; twice as many where they are only late."""
-TRY_FEWER_MOST = 128
+CLEARLY_FEWER, HARDLY_SHORTER, IN_VAIN = 0.75, 0.8, 2
+"""So many batches with at most this share of the rows that still took this share of the time: the bound is given back."""
+SPARED, HARDLY_LONGER, MUCH_LONGER, DOUBLED = 20, 1.2, 2.0, (12, 6)
+"""For so many batches, unless one takes so many times as long; and it is doubled so many before their end."""
 
 
 def next_bounds(
@@ -45,16 +44,63 @@ def next_bounds(
     return np.where((rows > 0) & (busy_s > 0) & (slow | quick) & moved, new, bound)
 
 
-def least_s(known_s: Floats, slow_rows: Ints, slow_s: Floats, rows: Ints, busy_s: Floats) -> Floats:
-    """What batches take whatever they read, 0 where nothing is known.
+class Spared:
+    """Bounds that are not made smaller where that is no help: see `BoundFollower._unless_in_vain`. Few ever are, so they are
+    looked at one by one."""
 
-    >>> one = lambda *values: np.array(values)
-    >>> least_s(one(0.0, 8.0), one(10_000, 10_000), one(12.0, 12.0), one(2_500, 9_000), one(9.0, 5.0)).tolist()
-    [8.0, 0.0]
-    """
-    fewer = (rows > 0) & (rows <= CLEARLY_FEWER * slow_rows)
-    told = busy_s - np.maximum(slow_s - busy_s, 0.0) / np.where(fewer, slow_rows - rows, 1) * rows
-    return np.where(fewer, np.maximum(0.0, told), np.where((rows <= 0) | (known_s <= busy_s), known_s, 0.0))
+    def __init__(self, operators: int, *, least: int, start: int) -> None:
+        self._least, self._start = least, start
+        self._shrunk: list[tuple[int, int, float, int] | None] = [None] * operators
+        """Bound before it was made smaller, rows and seconds of the batch that did, batches in vain since then."""
+        self._left = np.zeros(operators, np.int64)
+        self._spared_s, self._given = [0.0] * operators, [0] * operators
+        self._watched = np.zeros(operators, bool)
+
+    def forget(self, which: NDArray[np.bool_]) -> None:
+        """Another share of what is read is kept."""
+        for operator in np.flatnonzero(which & self._watched):
+            self._shrunk[operator], self._left[operator], self._watched[operator] = None, 0, False
+
+    def bounds(
+        self, which: Ints, before: Ints, wanted: Ints, rows: Ints, busy_s: Floats, target_s: Floats, cut: NDArray[np.bool_]
+    ) -> Ints:
+        """Those that are `wanted` after batches of these operators, unless they were made smaller in vain."""
+        late = busy_s > 1.5 * target_s
+        found = wanted.copy()
+        for i in np.flatnonzero((rows > 0) & (late | self._watched[which])):
+            operator = int(which[i])
+            found[i] = self._bound(
+                operator, int(before[i]), int(wanted[i]), int(rows[i]), float(busy_s[i]), late=bool(late[i]), cut=bool(cut[i])
+            )
+            self._watched[operator] = self._shrunk[operator] is not None or self._left[operator] > 0
+        return found
+
+    def _bound(self, o: int, before: int, wanted: int, rows: int, busy_s: float, *, late: bool, cut: bool) -> int:
+        if self._left[o] and late and busy_s <= MUCH_LONGER * self._spared_s[o]:
+            self._left[o] -= 1
+            if busy_s > HARDLY_LONGER * self._spared_s[o]:
+                return self._given[o]
+            doubles = cut and self._left[o] in DOUBLED and before < self._start
+            return min(2 * before, self._start) if doubles else before
+        self._left[o] = 0
+        if not late:
+            self._shrunk[o] = None
+            return wanted
+        shrunk = self._shrunk[o]
+        if shrunk is None:
+            if wanted < before or before <= self._least:
+                self._shrunk[o] = (before, rows, busy_s, 0)
+            return wanted
+        bound, slow_rows, slow_s, in_vain = shrunk
+        if busy_s >= HARDLY_SHORTER * slow_s and (rows <= CLEARLY_FEWER * slow_rows or before <= self._least):
+            self._shrunk[o] = (bound, slow_rows, slow_s, in_vain + 1)
+            if in_vain + 1 >= IN_VAIN:
+                self._shrunk[o], self._left[o] = None, SPARED
+                self._spared_s[o], self._given[o] = max(slow_s, busy_s), max(before, bound)
+                return self._given[o]
+        elif busy_s < HARDLY_SHORTER * slow_s:
+            self._shrunk[o] = (before, rows, busy_s, 0)
+        return wanted
 
 
 def kept_bounds(learned: Ints, at: Floats, keep: Floats, *, least: int) -> Ints:

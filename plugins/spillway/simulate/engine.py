@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 
 from spillway.inject.profiles import Profile
 from spillway.policy import Policy
-from spillway.simulate.batches import (
-    COLD_BATCHES,
-    REMEMBERED,
-    TRY_FEWER,
-    TRY_FEWER_MOST,
-    admitted,
-    kept_bounds,
-    least_s,
-    next_bounds,
-)
+from spillway.simulate.batches import COLD_BATCHES, REMEMBERED, Spared, admitted, kept_bounds, next_bounds
 from spillway.simulate.sharing import Floats, Ints, share, sums
 from spillway.simulate.world import World
 
@@ -84,9 +75,7 @@ class Twin:
         self._rows: Ints = np.zeros(operators, np.int64)
         self._cut = np.zeros(operators, bool)
         self._recent: Floats = np.full((operators, REMEMBERED), np.inf)
-        self._slow_rows, self._late = (np.zeros(operators, np.int64) for _ in range(2))
-        self._slow_s, self._least_s = (np.zeros(operators) for _ in range(2))
-        self._patience: Ints = np.full(operators, 2 * TRY_FEWER)
+        self._spared = Spared(operators, least=policy.batch_rows_min, start=policy.batch_rows_first)
         # instances
         self.cpu_s: Floats = np.zeros(instances)
         self.started: Floats = self.last_start[self.owner]
@@ -182,6 +171,7 @@ class Twin:
         chosen = starts[consumer]
         edges, consumer, rows = edges[chosen], consumer[chosen], rows[chosen]
         mean = sums(consumer, self.keep[edges], len(self.running)) / np.maximum(self._inputs, 1)
+        self._spared.forget(starts & (mean != self._bound_keep))
         self._bound_keep = np.where(starts, mean, self._bound_keep)
         self.bound = kept_bounds(self._learned, self._learned_at, self._bound_keep, least=self._policy.batch_rows_min)
         taken = admitted(rows, self.bound[consumer].astype(float), total[consumer], self._inputs[consumer])
@@ -279,25 +269,12 @@ class Twin:
             return
         self._recent[which, slot] = busy_s
         shortest = self._recent[which].min(axis=1)
-        policy, before, cut, rows = self._policy, self.bound[which], self._cut[which], self._rows[which]
-        least = least_s(self._least_s[which], self._slow_rows[which], self._slow_s[which], rows, busy_s)
-        target = np.maximum(self._target[which], 2.0 * least)
-        after = next_bounds(before, rows, busy_s, shortest, target, cut, least=policy.batch_rows_min, most=policy.batch_rows_max)
-        longer = target > self._target[which]
-        after = self._try_fewer(which, before, after, cut & (longer | (target <= busy_s) & (busy_s <= 1.5 * target)), longer)
-        less = after < before
-        self._slow_rows[which[less]], self._slow_s[which[less]] = rows[less], busy_s[less]
-        self._least_s[which], self.bound[which] = least, after
+        policy, before, cut = self._policy, self.bound[which], self._cut[which]
+        rows, target = self._rows[which], self._target[which]
+        wanted = next_bounds(before, rows, busy_s, shortest, target, cut, least=policy.batch_rows_min, most=policy.batch_rows_max)
+        self.bound[which] = self._spared.bounds(which, before, wanted, rows, busy_s, target, cut)
         taught = which[cut | (self.bound[which] != before)]
         self._learned[taught], self._learned_at[taught] = self.bound[taught], self._bound_keep[taught]
-
-    def _try_fewer(self, which: Ints, before: Ints, after: Ints, late: NDArray[np.bool_], longer: NDArray[np.bool_]) -> Ints:
-        """The bounds `after` a batch, halved where many in a row were late."""
-        self._late[which] = np.where(late, self._late[which] + 1, 0)
-        tries = self._late[which] >= np.where(longer, TRY_FEWER, self._patience[which])
-        self._late[which[tries]] = 0
-        self._patience[which[tries]] = np.minimum(2 * self._patience[which[tries]], TRY_FEWER_MOST)
-        return np.where(tries, np.maximum(self._policy.batch_rows_min, before // 2), after)
 
     def _leave(self, now: float) -> None:
         for instance, node in list(self._moving.items()):

@@ -31,10 +31,12 @@ class Query:
         self.spark = SimpleNamespace(
             sparkContext=SimpleNamespace(setJobGroup=lambda *_, **__: None, cancelJobGroup=self.done.append)
         )
-        self.why = ""
+        self.why, self.away = "", False
         self.checkpoint = SimpleNamespace(last_commit=lambda: 3, buckets=lambda _: 4, committed_at=lambda _: datetime.now(UTC))
 
     def prepare(self, _: Any, state: State | None = None) -> Any:
+        if self.away:
+            raise RuntimeError("Kafka does not answer")
         self.done.append("prepare")
         return SimpleNamespace(state=state or self.state)
 
@@ -162,6 +164,27 @@ def test_what_cannot_be_done_leaves_the_query_as_it_is(kept: Kept) -> None:
     kept.look(incarnation=2, buckets=4)
     kept.look(incarnation=2, buckets=4)
     assert kept.control.phases[-1] == "running" and kept.query.state.incarnation == 2
+
+
+def test_what_cannot_be_prepared_now_is_done_when_it_can(kept: Kept) -> None:
+    """Kafka is away when a plan orders a restart, and still is when the plan goes back: what is ordered last is done at last."""
+    kept.query.away = True
+    kept.look(incarnation=1, buckets=8)
+    kept.look(incarnation=2, buckets=4)
+    assert kept.query.done == [] and kept.query.alive
+    assert kept.control.phases == ["running"] and kept.control.events == []
+    assert kept.control.reports[-1].detail == "incarnation 1 waits: Kafka does not answer"
+    kept.now += 1.1
+    kept.look(incarnation=2, buckets=4)
+    assert kept.control.reports[-1].detail == "incarnation 2 waits: Kafka does not answer"
+    kept.query.away = False
+    kept.look(incarnation=2, buckets=4)
+    assert kept.query.done == [], "it was just tried"
+    kept.now += 2.1
+    kept.look(incarnation=2, buckets=4)
+    kept.look(incarnation=2, buckets=4)
+    assert kept.query.done == ["prepare", "rest", "start with 4"] and kept.query.state.incarnation == 2
+    assert kept.control.phases[-1] == "running" and kept.control.reports[-1].detail == ""
 
 
 def test_an_order_for_another_checkpoint_is_not_for_this_driver(kept: Kept) -> None:
