@@ -16,6 +16,8 @@ from typing import Any
 
 from spillway.model import periods
 
+VARIABLE = "SPILLWAY_POLICY_"
+
 
 class PolicyError(ValueError):
     """One sentence that names the field and its range."""
@@ -270,8 +272,10 @@ class Policy:
         environ = os.environ if environ is None else environ
         file = path or environ.get("SPILLWAY_POLICY") or None
         values = _from_file(Path(file)) if file else {}
+        single = {name.removeprefix(VARIABLE).lower(): name for name in environ if name.startswith(VARIABLE)}
+        _check_names("the environment", single, written=single)
         for tunable in fields(cls):
-            name = f"SPILLWAY_POLICY_{tunable.name.upper()}"
+            name = f"{VARIABLE}{tunable.name.upper()}"
             if text := environ.get(name):
                 values[tunable.name] = _number(name, text) if "low" in tunable.metadata else text
         return cls(**values)
@@ -333,10 +337,13 @@ def _from_file(path: Path) -> dict[str, Any]:
     return dict(raw)
 
 
-def _check_names(where: str, names: Iterable[Any]) -> None:
+def _check_names(where: str, names: Iterable[Any], written: Mapping[str, str] | None = None) -> None:
+    """`written`: how a name is spelt there."""
     known = [tunable.name for tunable in fields(Policy)]
     for name in names:
         if name not in known:
+            spelt = name if written is None else written[name]
             close = get_close_matches(str(name), known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
-            raise PolicyError(f"{where} has the unknown field {name}{hint}")
+            meant = close[0] if close and written is None else f"{VARIABLE}{close[0].upper()}" if close else ""
+            hint = f"; did you mean {meant}?" if meant else f"; known are {', '.join(known)}"
+            raise PolicyError(f"{where} has the unknown field {spelt}{hint}")

@@ -111,3 +111,11 @@ def test_back_off_grows_to_its_bound() -> None:
     policy = Policy(backoff_first_s=1.0, backoff_factor=3.0, backoff_most_s=20.0)
     assert [policy.backoff_s(n) for n in range(6)] == [0.0, 1.0, 3.0, 9.0, 20.0, 20.0]
     assert policy.backoff_s(10**9) == 20.0
+
+
+def test_a_variable_that_is_no_field_is_refused() -> None:
+    with pytest.raises(PolicyError) as refused:
+        Policy.load(environ={"SPILLWAY_POLICY_QOD_CYCLE": "5"})
+    assert str(refused.value) == (
+        "the environment has the unknown field SPILLWAY_POLICY_QOD_CYCLE; did you mean SPILLWAY_POLICY_QOD_CYCLE_S?"
+    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +185,43 @@ def test_functions_are_imported_when_asked(tmp_path: Path, function: str, args: 
     assert check_files([file]).problems == ()
     (problem,) = check_files([file], import_functions=True).problems
     assert (problem.line, problem.field, problem.message) == (3, f"operators.f.{field}", message)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import sys\nsys.exit(0)\n", "module {} cannot be imported (SystemExit: 0)"),
+        ("async def f(df):\n    return df\n", "{}:f is a coroutine, which nobody would wait for"),
+    ],
+    ids=["a module that ends the program", "a coroutine"],
+)
+def test_no_module_ends_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique: Callable[[str], str], source: str, message: str
+) -> None:
+    name = unique("user")
+    (tmp_path / f"{name}.py").write_text(source)
+    (tmp_path / "t.yaml").write_text(f"pipeline: p\noperators:\n  f: {{function: '{name}:f'}}\nedges:\n  - {{topic: t, to: f}}\n")
+    monkeypatch.chdir(tmp_path)
+    (problem,) = check_files(["t.yaml"], import_functions=True).problems
+    assert problem.message == message.format(name)
+
+
+def test_what_a_module_prints_is_not_part_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], unique: Callable[[str], str]
+) -> None:
+    name = unique("user")
+    (tmp_path / f"{name}.py").write_text("print('hello')\ndef f(df):\n    return df\n")
+    (tmp_path / "t.yaml").write_text(f"pipeline: p\noperators:\n  f: {{function: '{name}:f'}}\nedges:\n  - {{topic: t, to: f}}\n")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert check_files(["t.yaml"], import_functions=True).problems == ()
+    assert sys.path == before
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_shipped_functions_are_found_from_any_folder(tmp_path: Path) -> None:
+    repo = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-m", "spillway.cli", "topology", "check", "--import", str(repo / "pipelines" / "taxi.yaml")]
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
