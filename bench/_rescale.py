@@ -204,8 +204,10 @@ class Watch(threading.Thread):
     def furthest(self) -> int:
         return max((c.end for c in self._seen.values()), default=0)
 
-    def gaps(self, since: float = 0.0) -> list[Gap]:
-        return [g for g in gaps(self.commits) if g.begins >= since]
+    def gaps(self, since: float = 0.0, checkpoint: int | None = None) -> list[Gap]:
+        """Of all its checkpoints, or of one: what follows commits what it repeats on one of its own."""
+        found = [commit for (name, _), commit in list(self._seen.items()) if checkpoint is None or name == str(checkpoint)]
+        return [g for g in gaps(found) if g.begins >= since]
 
     def behind(self) -> int:
         self.look()

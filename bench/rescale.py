@@ -72,6 +72,8 @@ class Sample:
     rows: int | None = None
     equal: bool | None = None
     """Rows and checksum of all state before and after; None: it was not compared."""
+    followed: bool | None = None
+    """Its successor has followed what ran, and gone on from there; None: this kind has none."""
     detail: str = ""
 
 
@@ -125,8 +127,8 @@ class Run:
             return
         launched = next((s.began_at.timestamp() for s in plan.steps if s.step == "launch" and s.began_at), None)
         self.line.watch.look()
-        gaps = self.line.watch.gaps()
-        beside = [g for g in gaps if launched is not None and launched < g.ends <= told]
+        gaps, running = self.line.watch.gaps(), self.line.watch.gaps(checkpoint=plan.checkpoint_from)
+        beside = [g for g in running if launched is not None and launched < g.ends <= told]
         state = next((s.evidence.get("state", []) for s in plan.steps if s.step == "digest"), [])
         self._note(
             Sample(
@@ -138,6 +140,7 @@ class Run:
                 lag_back_s=self._lag_back(lag, told),
                 rows=sum(one["rows_after"] for one in state) if state else None,
                 equal=all(o["same_checksum"] and o["rows_before"] == o["rows_after"] for o in state) if state else None,
+                followed=None if launched is None else plan.follows,
             )
         )
 
@@ -188,7 +191,9 @@ def summed_up(samples: Sequence[Sample], counts: Mapping[str, int], keys: int) -
         found["lag_back_s"] = spread(backs, 1) if backs else None
         found["lag_is_back"] = len(backs) == len([s for s in of if s.done])
         if way != STOP_AND_START:
-            found |= {"state_rows": max(rows, default=None), "state_equal": all(s.equal is not False for s in of)}
+            found |= {"state_rows": max(rows, default=None), "state_equal": all(s.equal is True for s in of if s.done)}
+        if successors := [s.followed for s in of if s.followed is not None]:
+            found["followed"] = sum(successors)
         if failed := [s.detail for s in of if not s.done]:
             found["failed"] = failed
         ways[way] = found
@@ -223,6 +228,8 @@ def _goals_at(keys: int, result: Mapping[str, Any]) -> dict[str, bool]:
         "counts_are_equal": not any(counts[name] for name in ("lost", "wrong", "unknown", "doubled")),
         "lag_is_back": all(w["lag_is_back"] for w in ways.values()),
     }
+    if any("followed" in w for w in ways.values()):
+        met["successors_follow"] = all(w["followed"] == w["done"] for w in ways.values() if "followed" in w)
     for way in ("restart/anew", "restart/executors"):
         if (pause := _pause(result, way)) is not None:
             limit = RESTART_STEADY * ways[way]["steady_s"] + RESTART_S

@@ -36,17 +36,18 @@ def clone(source: Checkpoint, target: Checkpoint, *, back: int = 0) -> int:
         raise CloneFailed(f"the checkpoint at {source.location} has no committed batch yet: there is nothing to copy")
     batch = max(committed - back, min(committed, _oldest(source)))
     try:
-        state = state_of(source, batch)
-        for kept in (batch - 1, batch):
-            for name in (COMMITS, OFFSETS):
-                if kept >= 0 and source.exists(name, str(kept)):
-                    source.copy_to(target.location, name, str(kept))
-        if source.exists("sources"):
-            source.copy_to(target.location, "sources")
-        for part in state:
+        for part in state_of(source, batch):
             for name in part.files:
                 source.copy_to(target.location, *part.folder, *name.split("/"))
         _copy_descriptions(source, target)
+        if source.exists("sources"):
+            source.copy_to(target.location, "sources")
+        # At last what says that all of it is there: a copy that was cut short has no committed batch.
+        for name in (OFFSETS, COMMITS):
+            if batch > 0 and source.exists(name, str(batch - 1)):
+                source.copy_to(target.location, name, str(batch - 1))
+        source.copy_to(target.location, OFFSETS, str(batch))
+        source.copy_to(target.location, COMMITS, str(batch))
     except (Py4JJavaError, StateIncomplete) as error:
         said = str(getattr(error, "java_exception", None) or error).splitlines()[0]
         raise CloneFailed(f"the checkpoint at {source.location} changed while it was copied: {said}") from error

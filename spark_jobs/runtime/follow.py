@@ -49,6 +49,10 @@ class FollowFailed(RuntimeError):
     """The query that follows has ended, or cannot follow."""
 
 
+class Unlike(FollowFailed):
+    """What follows has not done what the original did."""
+
+
 def rows_between(begin: Offsets, end: Offsets) -> int:
     """
     >>> rows_between({"t": {0: 5, 1: 7}}, {"t": {0: 9, 1: 7}})
@@ -124,6 +128,8 @@ class Follower:
         """`_slow`: warm, and yet not as quick as the original."""
         self._ended = 0.0
         self._begun = self._quiet_since = time.monotonic()
+        self.shed = False
+        """Rows were shed while it repeated a batch: by the keeps of now, which may not be those of the original."""
         self.level = False
         """It is warm, and what it read last, or reads now, was all that the original had begun by then."""
 
@@ -176,6 +182,7 @@ class Follower:
             if self.actor.position[1] != self._target[1]:
                 return self._behind()
             (self._done, self._read), self._target = self._target, None
+            self.shed = self.shed or self.actor.sheds
             self._ended = time.monotonic()
             if not self._warm:
                 self._took.append(self._ended - self._begun)
@@ -190,6 +197,7 @@ class Follower:
         self._target = next_batch(ends, self._read, singly=self._singly, most_rows=self._times * self.actor.max_rows)
         if self._target is not None:
             self._begun = time.monotonic()
+            self.shed = self.shed or self.actor.sheds
             self._read_up_to(self._target[1])
         elif ends:
             self._done = ends[-1][0]
@@ -213,12 +221,15 @@ class Follower:
             self.actor.query.stop()
 
     def reach_end(self) -> None:
-        """Up to the last committed batch of the original, which is stopped and has none under way."""
+        """Up to the last committed batch of the original, which is stopped and has none under way. Raises Unlike where what was
+        repeated on the way may not be what the original did."""
         end = self._original.offsets(self._original.last_commit()) or {}
         if ahead(self._read, end):
             raise FollowFailed(f"{self.actor.location} has read further than {self._original.location} has committed")
         while self.advance() or self._target is not None:
             time.sleep(0.01)
+        if self.shed:
+            raise Unlike(f"rows were shed while {self.actor.location} repeated batches")
 
     # -- in the place of what it followed
 
@@ -229,7 +240,7 @@ class Follower:
 
     def go_on(self, trigger_s: float, muted: int) -> None:
         """The query reads whatever its limits admit from now on, and writes what comes after batch `muted`. It must be at rest
-        there: then no batch is under way, and none begins before the last line."""
+        there, and held: then no batch is under way, and none begins before its limits are opened."""
         execution: Any = self.query._jsq.streamingQuery()
         execution.sparkSessionForStream().conf().set(UNMUTED, str(muted))
         paced = execution.triggerExecutor()
@@ -237,8 +248,10 @@ class Follower:
         sources = execution.uniqueSources().keysIterator()
         while sources.hasNext():
             source = sources.next()
-            _set_field(source, _END, None)
+            # In this order, and while the query admits nothing: the other way round a trigger in between would note what is there
+            # at that moment as the end of all it ever reads.
             _set_field(source, "isTriggerAvailableNow", False)
+            _set_field(source, _END, None)
 
     def _read_up_to(self, end: Offsets) -> None:
         """First the ends, then the limits: in between the query admits nothing. Of several sources one would else be read further

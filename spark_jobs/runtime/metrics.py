@@ -38,11 +38,18 @@ class ProgressReader:
     def __init__(self, query: Any) -> None:
         self._jsq = query._jsq
         self._seen: tuple[int, str] | None = None
+        self._skipped: tuple[int, str] | None = None
 
     @property
     def seen(self) -> bool:
-        """The query has reported something."""
-        return self._seen is not None
+        """The query has reported something, beyond what was skipped."""
+        return self._seen != self._skipped
+
+    def skip(self) -> None:
+        """Whatever it has reported so far is nobody's business."""
+        last = self._jsq.lastProgress()
+        if last is not None:
+            self._seen = self._skipped = (int(last.batchId()), str(last.timestamp()))
 
     def new(self) -> list[Progress]:
         last = self._jsq.lastProgress()

@@ -84,7 +84,10 @@ class OperatorQuery:
         self._scratch = scratch
         first = min(state.max_rows or site.policy.batch_rows_first, site.policy.batch_rows_max)
         limits = BoundPolicy(
-            target_s=site.pipeline.batch_target_s, floor=site.policy.batch_rows_min, ceiling=site.policy.batch_rows_max
+            target_s=site.pipeline.batch_target_s,
+            floor=site.policy.batch_rows_min,
+            ceiling=site.policy.batch_rows_max,
+            start=site.policy.batch_rows_first,
         )
         follower = BoundFollower(first, limits, restored=state.max_rows is not None)
         self._limits = Limits(follower, [e.name for e in self.edges])
@@ -184,8 +187,9 @@ class OperatorQuery:
         self._reader = ProgressReader(self.query)
         self._limits.attach(Admission(self.query, self.spark, {e.name: e.topic for e in self.edges}), held=ready.held)
         if ready.running is not None:
-            self._limits.open()
+            self._reader.skip()  # what it did while it followed, squeezed in beside what ran, tells nothing
             ready.running.go_on(self.trigger_s, ready.muted)
+            self._limits.open()
         if former is not None:
             self._take(former)
 
@@ -253,6 +257,12 @@ class OperatorQuery:
     def will_keep(self, edge: str, keep: float) -> None:
         """Told before the keep of an edge changes, by the thread that changes it: a batch that keeps more may take less."""
         self._limits.keep(edge, keep)
+
+    @property
+    def sheds(self) -> bool:
+        """Less than everything is kept on some edge of it now."""
+        known = self.outlets.effective()
+        return any(known[e.name].keep < 1.0 for e in self.edges if e.name in known)
 
     @property
     def max_rows(self) -> int:

@@ -14,17 +14,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from confluent_kafka import KafkaException
+
 from spark_jobs.runtime.checkpoint import Checkpoint, Entry, location
 from spark_jobs.runtime.clone import CloneFailed, clone
 from spark_jobs.runtime.deadletter import MARK
-from spark_jobs.runtime.follow import Follower, FollowFailed
+from spark_jobs.runtime.follow import Follower, FollowFailed, Unlike
 from spark_jobs.runtime.metrics import Buffer
 from spark_jobs.runtime.muting import SHADOW, Origin, muted_until, origin, write_aligned, write_origin
 from spark_jobs.runtime.operator import OperatorQuery
 from spark_jobs.runtime.repartition import repartition
 from spark_jobs.runtime.site import Outlets, State
 from spark_jobs.runtime.state_files import STATE
-from spark_jobs.runtime.topics import Topics
+from spark_jobs.runtime.topics import Topics, marker_of
 
 log = logging.getLogger("spillway.shadow")
 
@@ -38,9 +40,13 @@ def silent(outlets: Outlets) -> Outlets:
     return Outlets(buffer=Buffer(1), effective=outlets.effective, event=lambda *_: None)
 
 
-def make_shadow(query: OperatorQuery, running: State, plan: int, repartitions: Callable[[], None]) -> Checkpoint:
+def make_shadow(query: OperatorQuery, topics: Topics, running: State, plan: int, repartitions: Callable[[], None]) -> Checkpoint:
     """Copies the running checkpoint to the place of that of `query`, and gives the copy its buckets."""
     source, target = _original(query, running.checkpoint), query.checkpoint
+    try:
+        _forget_writers(query, topics, running.checkpoint)
+    except (RuntimeError, KafkaException) as error:
+        log.warning("topics of writers that write no more are left: %s", error)
     _clear_superseded(query, running.checkpoint)
     if muted_until(target) is not None or (target.exists() and origin(target) is None):
         raise RuntimeError(f"there is a checkpoint at {target.location} already: it is not overwritten")
@@ -66,8 +72,26 @@ def _clear_superseded(query: OperatorQuery, running: int) -> None:
         old = _original(query, number)
         if old.read_text(SEALED) is not None:
             old.remove(STATE)
-        elif origin(old) is not None and muted_until(old) is None:
+        elif _given_up(old):
             old.remove()
+
+
+def _given_up(copy: Checkpoint) -> bool:
+    return origin(copy) is not None and muted_until(copy) is None
+
+
+def _forget_writers(query: OperatorQuery, topics: Topics, running: int) -> None:
+    """Removes the markers of checkpoints that nobody writes from any more. Kept are those of the running one and of the one that
+    it took over from, whose last batch a recovery may look for. Raises RuntimeError."""
+    taken_over = origin(_original(query, running))
+    kept = {running, query.state.checkpoint, running if taken_over is None else taken_over.checkpoint}
+    found: dict[int, list[str]] = {}
+    for name in topics.partitions():
+        if (number := marker_of(query.site.pipeline.name, query.operator.name, name)) is not None and number not in kept:
+            found.setdefault(number, []).append(name)
+    over = [n for n in found if (old := _original(query, n)).read_text(SEALED) is not None or _given_up(old) or not old.exists()]
+    if over:
+        topics.remove([name for number in over for name in found[number]])
 
 
 def follower_of(query: OperatorQuery, topics: Topics, running: int) -> Follower:
@@ -117,6 +141,8 @@ def align(query: OperatorQuery, topics: Topics, follower: Follower | None = None
     original = _original(query, found.checkpoint)
     _seal(query, original, found, topics)
     log.info("%s: nobody begins another batch of checkpoint %d", query.operator.name, found.checkpoint)
+    if follower is None and query.sheds:  # what is left to be repeated was done by other keeps
+        _make_anew(query, found.checkpoint)
     at_end = _follow_to_the_end(query, topics, follower or follower_of(query, topics, found.checkpoint), found.checkpoint)
     log.info("%s: all of it is repeated", query.operator.name)
     stays = at_end is follower and not _evicted(original)
@@ -144,24 +170,27 @@ def _follow_to_the_end(query: OperatorQuery, topics: Topics, follower: Follower,
             log.warning("%s does not follow, try %d of %d: %s", query.operator.name, attempt, _TRIES, error)
             if follower.actor.query is not None:
                 follower.actor.query.stop()  # the next one works on the same checkpoint
-            if attempt > _TRIES or (attempt == _TRIES and not _made_anew(query, original)):
+            anew = attempt == _TRIES or isinstance(error, Unlike)
+            if attempt > _TRIES:
                 raise
+            if anew:
+                _make_anew(query, original)
             time.sleep(1.0)
             follower = follower_of(query, topics, original)
     raise AssertionError("the last try has raised")
 
 
-def _made_anew(query: OperatorQuery, number: int) -> bool:
-    """Where the state lies in as many buckets, another copy of the original, which is sealed, is what following comes to."""
+def _make_anew(query: OperatorQuery, number: int) -> None:
+    """Another copy of the original, which is sealed, is what following comes to; where it has other buckets it takes longer."""
     source, target, found = _original(query, number), query.checkpoint, origin(query.checkpoint)
-    if found is None or source.buckets(source.last_commit()) != query.state.buckets:
-        return False
+    assert found is not None
     log.warning("%s is copied once more from checkpoint %d, where it stopped", query.operator.name, number)
     for name in target.files():
         if name != SHADOW:  # which says what it is, should this be the end of whoever copies
             target.remove(name)
     write_origin(target, replace(found, batch=clone(source, target)))
-    return True
+    if target.buckets(target.last_commit()) != query.state.buckets:
+        repartition(query.spark, target.location, query.state.buckets)
 
 
 def _seal(query: OperatorQuery, original: Checkpoint, found: Origin, topics: Topics) -> None:

@@ -142,12 +142,13 @@ class Successor:
             rehearse(queries, self.driver.topics, lambda where: self._at(Stage(where)), self._played)
 
     def _follow(self, shadow: OperatorQuery) -> None:
+        as_it_runs = shadow.prepare(self.driver.topics, self._running)
+        if as_it_runs.unrepeatable:
+            raise FollowFailed(f"its state cannot be repeated: {as_it_runs.unrepeatable}")
         if not self._rebuckets:
-            self._stays = shadow.prepare(self.driver.topics, self._running)
-            if self._stays.unrepeatable:
-                raise FollowFailed(self._stays.unrepeatable)
+            self._stays = as_it_runs
         self._at(Stage.CLONING)
-        make_shadow(shadow, self._running, self.succession.plan, lambda: self._at(Stage.REPARTITIONING))
+        make_shadow(shadow, self.driver.topics, self._running, self.succession.plan, lambda: self._at(Stage.REPARTITIONING))
         self._at(Stage.CATCHING_UP)
         self._follower = follower_of(shadow, self.driver.topics, self._running.checkpoint)
         self._follower.start()
@@ -191,6 +192,8 @@ class Successor:
     def _followed(self, follower: Follower) -> Stage:
         try:
             self.succession.behind_rows = follower.advance(may_rest=True)
+            if self._stays is not None and follower.shed:
+                raise FollowFailed("rows are shed, which cannot be repeated")
             if self._stays is not None and not follower.level and time.monotonic() - self._followed_since > _LEVEL_S:
                 raise FollowFailed(f"it is not level after {_LEVEL_S:.0f} s")
         except (FollowFailed, Py4JJavaError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
@@ -29,6 +30,12 @@ def writer_id(pipeline: str, operator: str, checkpoint: int) -> str:
 
 def marker_topic(pipeline: str, operator: str, checkpoint: int, of: str) -> str:
     return f"__spillway.{pipeline}.{operator}.{checkpoint}.{of.replace(':', '-')}"
+
+
+def marker_of(pipeline: str, operator: str, topic: str) -> int | None:
+    """The checkpoint whose markers `topic` holds; None: not those of this operator."""
+    found = re.fullmatch(rf"__spillway\.{re.escape(pipeline)}\.{re.escape(operator)}\.(\d+)\..+", topic)
+    return int(found[1]) if found else None
 
 
 def data_topics(pipeline: Pipeline, operator: Operator) -> tuple[str, ...]:
@@ -85,3 +92,11 @@ class Topics:
             for future in self._admin.create_partitions(small, request_timeout=30).values():
                 future.result()
         return self.partitions() if missing or small else there
+
+    def remove(self, names: list[str]) -> None:
+        for name, future in self._admin.delete_topics(names, request_timeout=30).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise RuntimeError(f"topic {name} could not be removed: {error.args[0].str()}") from error

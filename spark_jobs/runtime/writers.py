@@ -7,6 +7,7 @@ shuffle by key first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -54,6 +55,11 @@ STATEFUL = frozenset(
         "TransformWithStateInPandas",
     ]
 )
+UNKNOWN = (STATEFUL - {"Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark"}) | {"GlobalLimit", "LocalLimit"}
+"""What of a stream has state of which nobody knows what it depends on."""
+ORDERLESS = frozenset(["count", "count_if", "sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"])
+"""Aggregates that come to the same in any order."""
+CLOCKS = frozenset(["CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"])
 # A broadcast join keeps the streaming side where it is, for the join types in which that side is not the broadcast one.
 _STREAM_SIDE = {"Inner": (0, 1), "LeftOuter": (0,), "LeftSemi": (0,), "LeftAnti": (0,), "RightOuter": (1,)}
 
@@ -131,11 +137,56 @@ def unsteady(frame: DataFrame) -> str | None:
 def unrepeatable(frame: DataFrame) -> str | None:
     """Why an operator's state may be another one when it reads the same rows in other batches; None: it is the same.
 
-    A sum of fractions depends on their order; whoever puts out a fraction is taken for having summed some."""
+    A sum of fractions depends on their order; whoever puts out a fraction is taken for having summed some. Of what has state only
+    that is known to be the same of which neither the order of rows nor the time of a batch makes a difference."""
     if expression := unsteady(frame):
         return f"{expression} may be another value when a batch is repeated"
     fractions = [f.name for f in frame.schema.fields if _has_fraction(f.dataType)]
-    return f"{', '.join(fractions)} may depend on the order of rows" if fractions else None
+    if fractions:
+        return f"{', '.join(fractions)} may depend on the order of rows"
+    pending = [frame._jdf.queryExecution().analyzed()]
+    while pending:
+        node = pending.pop()
+        if node.nodeName() == "CollectMetrics":
+            continue
+        if reason := _order_or_time(node):
+            return reason
+        pending.extend(_children(node))
+    return None
+
+
+def _order_or_time(node: Any) -> str | None:
+    """What of one node of a plan may depend on the order of rows, or on when a batch runs."""
+    if node.isStreaming():
+        both = node.nodeName() == "Join" and all(child.isStreaming() for child in _children(node))
+        if both or node.nodeName() in UNKNOWN:
+            return f"{node.nodeName()} may depend on the order of rows or on when a batch runs"
+    for expression in _expressions(node):
+        name = str(expression.nodeName())
+        if name in CLOCKS:
+            return f"{expression.sql()} is the time of a batch"
+        if name == "AggregateExpression":
+            function = expression.aggregateFunction()
+            summed = function.prettyName() == "sum" and _is_fraction(function)
+            if function.prettyName() not in ORDERLESS or summed:
+                return f"{function.sql()} may depend on the order of rows"
+        elif name in ("PythonUDAF", "ScalaUDAF", "ScalaAggregator"):
+            return f"{expression.sql()} may depend on the order of rows"
+    return None
+
+
+def _is_fraction(function: Any) -> bool:
+    return str(function.dataType().catalogString()) in ("double", "float")
+
+
+def _expressions(node: Any) -> Iterator[Any]:
+    """All of a node, with all that they are made of."""
+    own = node.expressions()
+    pending = [own.apply(i) for i in range(own.size())]
+    while pending:
+        expression = pending.pop()
+        yield expression
+        pending.extend(_children(expression))
 
 
 def _has_fraction(kind: DataType) -> bool:

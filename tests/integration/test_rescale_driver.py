@@ -25,6 +25,7 @@ from spillway.embedded import Stack
 from spillway.policy import Policy
 from spillway.store.queries import execute, row
 
+from spark_jobs.runtime.topics import Topics
 from tests.support.line import Line, driver_log, until
 from tests.support.live import Feed, numbered
 
@@ -69,6 +70,7 @@ class Rescaled(Line):
         self.suspended = threading.Event()
         self.made = 0
         """The number of the newest checkpoint."""
+        self.given_up: int | None = None
         super().__init__(stack, YAML)
         self.launcher = StandaloneLauncher.from_environment({**stack.env, "SPARK_LOCAL_IP": "127.0.0.1"})
 
@@ -288,6 +290,7 @@ def test_a_driver_on_another_node_that_followed_takes_over_from_the_checkpoint_t
     assert list(line.folder(checkpoint=line.made).glob("commits/*")), "on a checkpoint of its own"
     began = time.time()
     line.cut_over(plan, stays=True)
+    line.given_up = line.made
     wanted = {"generation": generation + 1, "checkpoint": checkpoint}
     until(lambda: line.runs(**wanted), 300, lambda: "it has taken over\n" + driver_log(line.stack), every_s=0.1)
     line.batches_go_on()
@@ -349,6 +352,9 @@ def test_what_followed_takes_over_from_a_driver_that_is_killed_and_is_killed_its
     until(lambda: line.runs(checkpoint=line.made, buckets=4), 300, lambda: "the next driver runs it\n" + driver_log(line.stack))
     assert line.actual()["generation"] > generation + 1
     line.batches_go_on()
+    topics = Topics(line.env["SPILLWAY_KAFKA"]).partitions()
+    markers = {int(name.split(".")[3]) for name in topics if name.startswith(f"__spillway.{NAME}.tally.")}
+    assert {checkpoint, line.made} <= markers and line.given_up in range(line.made) and line.given_up not in markers
 
 
 def test_everything_was_counted_exactly_once(line: Rescaled, feed: Feed) -> None:

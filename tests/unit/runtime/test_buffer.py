@@ -77,3 +77,22 @@ def test_every_batch_is_read_once_also_when_an_idle_report_carries_its_id() -> N
     assert [p["batchId"] for p in reader.new()] == [1, 2]
     query.reports += [_Report(n, f"t{n + 1}", True) for n in range(3, 9)]
     assert [p["batchId"] for p in reader.new()] == [5, 6, 7, 8], "what Spark no longer keeps is gone; nothing comes twice"
+
+
+def test_reports_from_before_a_query_took_over_are_nobodys_business() -> None:
+    query = _Query()
+    query.reports = [_Report(n, f"t{n}", True) for n in range(3)]
+    reader = ProgressReader(query)
+    reader.skip()
+    assert not reader.seen and reader.new() == []
+    query.reports.append(_Report(3, "t3", True))
+    assert [p["batchId"] for p in reader.new()] == [3] and reader.seen
+
+
+def test_a_query_that_has_reported_nothing_has_nothing_to_skip() -> None:
+    query = _Query()
+    reader = ProgressReader(query)
+    reader.skip()
+    assert not reader.seen
+    query.reports.append(_Report(0, "t0", True))
+    assert [p["batchId"] for p in reader.new()] == [0] and reader.seen

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spark_jobs.runtime import follow
-from spark_jobs.runtime.follow import WARM, Follower
+from spark_jobs.runtime.control import Effective
+from spark_jobs.runtime.follow import WARM, Follower, Unlike
+from spark_jobs.runtime.operator import OperatorQuery
 
 
 class Original:
@@ -36,6 +39,11 @@ class Actor:
 
     def __init__(self) -> None:
         self.position = (0, {"t": {0: 0}})
+        self.edges = (SimpleNamespace(name="a:b"),)
+        self.keep = 1.0
+        self.outlets = SimpleNamespace(effective=lambda: {"a:b": Effective(keep=self.keep), "c:d": Effective(keep=0.1)})
+
+    sheds = OperatorQuery.sheds
 
     def collect(self) -> None:
         """Nothing is reported."""
@@ -47,6 +55,7 @@ def follower(monkeypatch: pytest.MonkeyPatch) -> Any:
     original, actor = Original(), Actor()
     made.actor, made._original, made._singly, made._times = actor, original, False, follow.TIMES
     made._read, made._done, made._target, made.level = {"t": {0: 0}}, 0, None, False
+    made.shed = False
     made._warm, made._slow, made._took, made._ended = False, False, [], 0.0
     made._begun, made._quiet_since = 0.0, follow.time.monotonic()
     monkeypatch.setattr(made, "_read_up_to", lambda end: None)
@@ -149,3 +158,29 @@ def test_one_that_rests_goes_on_after_as_long_as_a_batch_takes(follower: Any, mo
     now = 104.1
     follower.advance(may_rest=True)
     assert follower._target == (2, {"t": {0: 20}})
+
+
+def test_what_was_repeated_by_another_keep_is_not_gone_on_from(follower: Any) -> None:
+    """The original did its batches at keep 1; the keep fell before what follows had repeated the last of them."""
+    follower._original.last += 2
+    follower.advance()
+    finish(follower)
+    follower._original.last_commit = lambda: follower._original.last
+    follower.reach_end()
+    assert not follower.shed, "the keep of another operator's edge says nothing"
+    follower._original.last += 1
+    follower.actor.keep = 0.4
+    follower.advance()
+    finish(follower)
+    with pytest.raises(Unlike, match="rows were shed while here repeated batches"):
+        follower.reach_end()
+
+
+def test_a_keep_that_falls_while_a_batch_is_repeated_counts_too(follower: Any) -> None:
+    follower._original.last += 1
+    follower.advance()
+    assert not follower.shed
+    follower.actor.keep = 0.4
+    finish(follower)
+    follower.advance()
+    assert follower.shed
