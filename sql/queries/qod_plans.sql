@@ -1,11 +1,12 @@
 -- What plans to rescale do to applications in a window: the executors each should have, least and most while a plan is under way; when
--- it told what runs to change, and when that was seen to have settled; the generation that has rehearsed and was told to take over. As it
--- could be known at the end of the window.
+-- it told what runs to change, when that was seen to have settled, and whether it left more of them; the generation that has rehearsed
+-- and was told to take over. As it could be known at the end of the window.
 select a.pipeline, a.application,
        coalesce(least(p.executors_from, p.executors_to), later.executors_from, a.executors) as least,
        coalesce(greatest(p.executors_from, p.executors_to), later.executors_from, a.executors) as most,
        p.id is not null and coalesce(p.ended_at > %(end)s, true) as under_way, t.told_at,
        coalesce(t.verified_at, case when recent.ended_at <= %(end)s then recent.ended_at end) as settled_at,
+       coalesce(recent.executors_to > recent.executors_from and t.verified and not t.undone, false) as grew,
        taken.generation_to as rehearsed
 from spillway.application a
 left join lateral (
@@ -22,7 +23,8 @@ left join lateral (
 left join lateral (select recent.* where recent.ended_at is null or recent.ended_at > %(start)s) p on true
 left join lateral (
     select max(s.ended_at) filter (where s.step in ('order', 'cutover') and s.state in ('done', 'undone')) as told_at,
-           max(s.ended_at) filter (where s.step = 'verify') as verified_at
+           max(s.ended_at) filter (where s.step = 'verify') as verified_at,
+           bool_or(s.step = 'verify' and s.state = 'done') as verified, bool_or(s.state = 'undone') as undone
     from spillway.rescale_step s where s.plan = recent.id and s.ended_at <= %(end)s
 ) t on true
 left join lateral (

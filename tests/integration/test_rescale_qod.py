@@ -157,6 +157,20 @@ def test_what_a_pause_has_left_is_drained_later(begin: Begin) -> None:
     assert (lag_of(later, "rec/heavy") or 0) > 10_000, "one that stays is no longer of the pause"
 
 
+@pytest.mark.parametrize(
+    ("to", "instead", "first"), [(2, "done", True), (1, "done", False), (2, "undone", False), (2, "failed", False)]
+)
+def test_only_the_first_window_after_more_executors_may_raise_at_once(begin: Begin, to: int, instead: str, first: bool) -> None:
+    cycle = begin()
+    told = 15.0 * (RUSH - 1) - 11
+    plan = a_plan(cycle, told - 30, ended_s=told + 8, to=to, cutover=told, verify=told + 4)
+    step = "verify" if instead == "failed" else "cutover"
+    cycle.sql("update spillway.rescale_step set state = %s where plan = %s and step = %s", instead, plan, step)
+    found = [seen(cycle, RUSH + n) for n in (-2, -1, 0, 1)]
+    assert [w.rescaled("rec") for w in found] == [["behind"], [], [], []]
+    assert [w.enlarged for w in found] == [frozenset(), {BEHIND} if first else frozenset(), frozenset(), frozenset()]
+
+
 @pytest.mark.parametrize(("rehearsed", "batches", "warming"), [(1, 3, False), (1, 0, True), (2, 3, True), (None, 3, True)])
 def test_a_driver_that_has_rehearsed_does_not_warm_up(begin: Begin, rehearsed: int | None, batches: int, warming: bool) -> None:
     """It is new, and its query gets less than it is promised. One that played nothing is cold, and if the successor died, so is

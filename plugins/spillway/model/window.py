@@ -106,6 +106,8 @@ class Window:
     """Pipeline and application: a plan changed what runs in this window, whose pause distorts what was measured."""
     settling: frozenset[tuple[str, str]] = frozenset()
     """Pipeline and application: such a change is not long ago, and what waits is left from its pause."""
+    enlarged: frozenset[tuple[str, str]] = frozenset()
+    """Pipeline and application: this is the first window after a plan gave it more executors."""
 
     def rescaled(self, pipeline: str) -> list[str]:
         """Applications that were being rescaled: until they have been, what is in force stays."""

@@ -85,6 +85,7 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         unmoved=unmade | {key for key, r in stored.plans.items() if r["under_way"]},
         changing=frozenset(key for key, r in stored.plans.items() if _changing(r, times)),
         settling=frozenset(key for key, r in stored.plans.items() if r["told_at"] is not None and r["told_at"] > times["warm"]),
+        enlarged=frozenset(key for key, r in stored.plans.items() if _just_enlarged(r, interval)),
     )
 
 
@@ -93,6 +94,12 @@ def _changing(plan: Row, times: Mapping[str, datetime]) -> bool:
     than what is new may warm up."""
     told, settled = plan["told_at"], plan["settled_at"]
     return told is not None and told > times["warm"] and (settled is None or settled > times["start"])
+
+
+def _just_enlarged(plan: Row, interval: Interval) -> bool:
+    settled = plan["settled_at"]
+    before = interval.start - timedelta(seconds=interval.seconds)
+    return bool(plan["grew"]) and settled is not None and before < settled <= interval.start
 
 
 def _moves(interval: Interval, policy: Policy) -> dict[str, datetime]:

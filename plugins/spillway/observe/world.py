@@ -146,7 +146,7 @@ def _idle(window: Window, pipeline: str, operator: str) -> bool:
 def _previous(window: Window, members: Iterable[str], remembered: Remembered, policy: Policy) -> Previous:
     """Where a pipeline has no decision to remember, the keeps that are in force are what was published last.
 
-    A query behind an operator that was just rescaled has waited for that already: the first window since then may raise it."""
+    A query behind an operator that has just got more executors has waited for that: the first window since may raise it."""
     keeps: dict[str, float] = {}
     ready: dict[str, int] = {}
     for pipeline in members:
@@ -163,10 +163,10 @@ def _previous(window: Window, members: Iterable[str], remembered: Remembered, po
 
 
 def _behind(window: Window, pipeline: str) -> list[str]:
-    """Queries that get rows through an operator of an application that was just rescaled."""
+    """Queries that get rows through an operator of an application that has just got more executors."""
     spec = window.declared[pipeline].pipeline
     reached: set[str] = set()
-    ahead = [o for a in spec.applications if (pipeline, a.name) in window.settling for o in a.operators]
+    ahead = [o for a in spec.applications if (pipeline, a.name) in window.enlarged for o in a.operators]
     while ahead:
         operator = ahead.pop()
         if operator not in reached:

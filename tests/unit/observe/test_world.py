@@ -55,10 +55,11 @@ def test_what_is_remembered_goes_back_under_the_names_of_the_world():
     ("application", "ready"),
     [("front", {"taxi/light": 2, "taxi/heavy": 2}), ("heavy", {"taxi/light": 1, "taxi/heavy": 2}), ("other", {"taxi/light": 1})],
 )
-def test_behind_what_was_just_rescaled_the_first_window_may_raise(application: str, ready: dict[str, int]) -> None:
+def test_behind_what_has_just_grown_the_first_window_may_raise(application: str, ready: dict[str, int]) -> None:
     remembered = {"taxi": {"keeps": {}, "raise_ready": {"light": 1}}}
-    settling = replace(window(TAXI), settling=frozenset({("taxi", application)}))
-    found = observation(settling, ["taxi"], remembered, {}, Policy(qod_raise_cycles=3))
+    settling = frozenset({("taxi", "front"), ("taxi", "heavy")})
+    grown = replace(window(TAXI), settling=settling, enlarged=frozenset({("taxi", application)}))
+    found = observation(grown, ["taxi"], remembered, {}, Policy(qod_raise_cycles=3))
     assert found.previous is not None and found.previous.raise_ready == ready
 
 
