@@ -9,12 +9,13 @@ unexport PYTHONHOME
 BIN := .venv/bin
 PYTHON3 := $(shell command -v python3 || command -v python || echo python3)
 UNITS := tests/unit
+PURE := tests/unit/decide tests/unit/simulate
 SERVED := tests/dags tests/spark tests/integration
 PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 EMBEDDED := $(BIN)/python -m spillway.embedded
 UV_COMPILE := $(BIN)/uv pip compile --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet
 
-.PHONY: help setup made demo up down status logs test unit check format bench lock clean
+.PHONY: help setup made demo up down status logs test served pure unit check format bench lock clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  make %-8s %s\n' "$$t" "$$d"; done
@@ -44,10 +45,18 @@ test: setup  ## Run all tests (T= chooses: make test T=tests/unit)
 ifdef T
 	@$(BIN)/python -m pytest $(T)
 else
-	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --durations=10 $(SERVED)
+	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS) $(PURE:%=--ignore=%)
+	@$(MAKE) --no-print-directory -j 2 served pure
 	@$(BIN)/python -m pytest -m alone $(SERVED)
 endif
+
+served:
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --durations=10 $(SERVED)
+
+pure:
+	@echo "$(PURE) run beside those with services, on what CPU these leave; what came of them is shown when they have ended"
+	@log=$$(mktemp) && trap 'rm -f $$log' EXIT; nice -n 15 $(BIN)/python -m pytest --timeout 1500 $(PURE) >$$log 2>&1; \
+	code=$$?; cat $$log; exit $$code
 
 unit: setup  ## Run the unit tests only
 	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS)

@@ -48,7 +48,7 @@ class Quiet(Line):
 
 
 def lasting(line: Line, carries: float = 100.0) -> tuple[Lasting, Playing]:
-    """Forty seconds after it began, in the middle of its peak."""
+    """In the middle of its peak."""
     factor = Factor(2.0 * carries / rush(SHAPE).peak)
     found = Lasting(line=line, shape=SHAPE, operator="heavy", overload=2.0, cycle_s=15.0, carries=carries, factor=factor)
     return found, Playing(scenario=scaled(SHAPE, factor), began=time.time() - ELAPSED_S)

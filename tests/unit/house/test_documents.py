@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,33 @@ def test_the_topology_that_is_explained_is_good_and_its_functions_are_there(tmp_
     file = tmp_path / "example.yaml"
     file.write_text(block)
     assert check_files([file], import_functions=True).problems == ()
+
+
+@pytest.mark.parametrize("what", ["capacity", "rescale"])
+def test_the_answers_that_are_printed_are_those_of_the_command(what: str, tmp_path: Path) -> None:
+    """Every word of it, up to the digits that are printed; an ellipsis leaves something out."""
+    text = (REPO / "docs" / "algorithms.md").read_text(encoding="utf-8").partition(f"`spillway decide {what} [FILE|-]")[2]
+    question, answer = re.findall(r"(?:^    .*\n)+", text, re.M)[:2]
+    asked = tmp_path / "asked.json"
+    asked.write_text(question)
+    done = subprocess.run([sys.executable, "-m", "spillway.cli", "decide", what, str(asked)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = words_of(done.stdout)
+    assert [word for word in words_of(answer) if word not in said and not cut_short(word, said) and not rounded(word, said)] == []
+
+
+def words_of(text: str) -> list[str]:
+    return re.findall(r'"[^"]*"|-?[\d.]+', text)
+
+
+def cut_short(word: str, said: list[str]) -> bool:
+    return "…" in word and any(s.startswith(word.partition("…")[0]) for s in said)
+
+
+def rounded(word: str, said: list[str]) -> bool:
+    digits = len(word.partition(".")[2])
+    numbers = [float(s) for s in said if re.fullmatch(r"-?\d+\.?\d*", s)]
+    return bool(re.fullmatch(r"-?\d+\.\d+", word)) and any(f"{n:.{digits}f}" == word for n in numbers)
 
 
 def test_every_decision_is_in_the_index_and_names_what_was_rejected() -> None:

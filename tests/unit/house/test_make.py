@@ -52,6 +52,36 @@ def test_what_starts_makes_the_environment_first(clone: Path, target: str) -> No
     assert "bootstrap.py" in done.stderr
 
 
+@pytest.fixture
+def tested(clone: Path) -> Path:
+    """One whose tests are not run, but written down; those that `failing` names fail."""
+    for name, text in {
+        "tools/bootstrap.py": "",
+        ".venv/bin/python": '#!/bin/sh\necho "$@" >>ran\ncase "$*" in $FAILING) exit 1;; esac\n',
+    }.items():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text(text)
+        (clone / name).chmod(0o755)
+    return clone
+
+
+def test_what_is_run_beside_the_services_is_run_once(tested: Path) -> None:
+    done = make(tested, "test")
+    assert done.returncode == 0, done.stderr
+    first, *both, alone = (tested / "ran").read_text().splitlines()
+    served, pure = sorted(both, key=lambda line: "tests/unit" in line)
+    beside = pure.partition("1500 ")[2].split()
+    assert beside and all((REPO / folder).is_dir() for folder in beside)
+    assert re.findall(r"--ignore=(\S+)", first) == beside and " tests/unit " in first
+    assert "tests/integration" in served and "-m not alone" in served and "-m alone" in alone
+
+
+@pytest.mark.parametrize("failing", ["*--ignore*", "*1500*", "*tests/integration", "*alone*"])
+def test_whichever_tests_fail_make_test_fails(tested: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    monkeypatch.setenv("FAILING", failing)
+    assert make(tested, "test").returncode == 2
+
+
 def test_every_folder_of_tests_is_run_by_make_test() -> None:
     """It names them, for collecting all tests to choose among takes longer than some of them."""
     makefile = (REPO / "Makefile").read_text(encoding="utf-8")
