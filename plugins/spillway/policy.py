@@ -193,6 +193,9 @@ class Policy:
     )
     rescale_start_timeout_s: float = _tunable(180.0, 1.0, 86_400.0, "for a query to run again")
     rescale_scale_timeout_s: float = _tunable(180.0, 1.0, 86_400.0, "for executors to register, or to be gone")
+    rescale_calm_s: float = _tunable(
+        45.0, 0.0, 120.0, "for shedding to work off what waits before a second application takes CPU beside it"
+    )
     rescale_launch_timeout_s: float = _tunable(300.0, 1.0, 86_400.0, "for a second application to show its first heartbeat")
     rescale_rehearse_timeout_s: float = _tunable(900.0, 1.0, 86_400.0, "for a second application to have rehearsed")
     rescale_repartition_timeout_s: float = _tunable(3_600.0, 1.0, 86_400.0, "for the clone of a state to be repartitioned")

@@ -21,7 +21,7 @@ from spillway.policy import Policy
 from spillway.store import pipelines, settings
 from spillway.store.decisions import Run
 
-from tests.support.cycles import CALM, LIVE, RUSH, Cycle
+from tests.support.cycles import CALM, LIVE, RISES, RUSH, Cycle
 from tests.support.recorded import declared
 
 pytestmark = pytest.mark.integration
@@ -44,6 +44,19 @@ def test_the_window_says_what_was_recorded(begin):
     assert instances["heavy", "0"].cpu == pytest.approx(100.0, abs=2.0)
     assert all(n.cpu <= 100.0 for n in found.nodes)
     assert {o.operator: (o.declared, o.measured) for o in found.operators} == {"front": (2, 2), "light": (2, 2), "heavy": (1, 1)}
+
+
+def test_while_load_rises_the_cpu_is_that_of_the_rows_that_were_done(begin):
+    """The rush begins within the window: of the rows that came in, many are in the batch that runs at its end."""
+    cycle_ = begin()
+    found = {n: read_window(cycle_.conn, cycle_.window(n), Policy()).instances for n in (CALM, RISES, RUSH)}
+    assert {i.done_rate for n in (CALM, RUSH) for i in found[n]} == {None}, "nothing is in doubt where load is steady"
+    [heavy] = [i for i in found[RISES] if i.operator == "heavy"]
+    [steady] = [i for i in found[RUSH] if i.operator == "heavy"]
+    assert heavy.done_rate < 0.75 * heavy.in_rate
+    cost = steady.cpu / steady.in_rate
+    assert heavy.cpu / heavy.done_rate == pytest.approx(cost, rel=0.3)
+    assert heavy.cpu / heavy.in_rate < 0.7 * cost, "by the rows that came in, a row would seem to cost much less"
 
 
 def test_nothing_that_came_after_the_window_is_read(begin):

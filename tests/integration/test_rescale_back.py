@@ -137,6 +137,48 @@ def test_while_the_cluster_is_away_a_launch_waits(line: Line) -> None:
     assert len(line.specs) == 2
 
 
+@pytest.mark.parametrize("kind", ["handover", "shadow"])
+def test_a_launch_lets_shedding_work_off_what_waits(a_line: Callable[..., Line], kind: str) -> None:
+    """What starts takes the CPU that the operator needs for that."""
+    line = a_line(rescale_calm_s=60.0)
+    line.sql("update spillway.pipeline set mode = 'apply' where pipeline = %s", line.name)
+    _behind(line, 25)
+    line.ask(**WANTED[kind])
+    waits = line.carry(passes=8)
+    assert (waits.step, len(line.specs)) == ("launch", 1)
+    assert next(s for s in waits.steps if s.step == "launch").detail == (
+        "25 rows wait for count, more than its last batch of 20: shedding comes first"
+    )
+    _behind(line, 20)
+    assert line.carry().state == "done"
+
+
+@pytest.mark.parametrize(("mode", "calm_s"), [("advise", 60.0), ("off", 60.0), ("apply", 0.2)])
+def test_a_launch_waits_only_for_shedding_and_not_for_long(a_line: Callable[..., Line], mode: str, calm_s: float) -> None:
+    line = a_line(rescale_calm_s=calm_s)
+    line.sql("update spillway.pipeline set mode = %s where pipeline = %s", mode, line.name)
+    _behind(line, 10_000)
+    line.ask(**WANTED["handover"])
+    assert line.carry().state == "done", "what cannot be worked off is why it is rescaled"
+
+
+def _behind(line: Line, rows: int) -> None:
+    """From now on every batch leaves so many rows behind."""
+    commit = type(line).batch
+
+    def batch(generation: int) -> None:
+        commit(line, generation)
+        line.job(
+            "insert into spillway.edge_metric (pipeline, operator, edge, checkpoint, batch_id, ended_at, rows_read, rows_kept,"
+            " keep, keep_source, lag_rows) select pipeline, operator, %s, checkpoint, batch_id, ended_at, 20, 20, 1.0,"
+            " 'default', %s from spillway.batch_metric where pipeline = %s and checkpoint = %s and batch_id = %s",
+            f"{line.name}.in:count", rows, line.name, line.checkpoint, line.batch_id,
+        )  # fmt: skip
+
+    line.batch = batch  # type: ignore[method-assign]
+    line.tick()
+
+
 def test_a_successor_that_never_comes_to_run_after_the_cut_over_is_healed_by_streams_and_the_plan_goes_on(line: Line) -> None:
     line.ask(**WANTED["handover"])
     line.carry(until="cutover")

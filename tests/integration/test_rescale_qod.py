@@ -127,6 +127,17 @@ def test_a_change_that_does_not_settle_is_not_waited_for_forever(begin: Begin, a
     assert seen(cycle, RUSH).rescaled("rec") == (["behind"] if held else [])
 
 
+def test_a_change_is_prepared_until_it_is_told_or_given_up(begin: Begin) -> None:
+    cycle = begin()
+    told = 15.0 * RUSH + 5
+    plan = a_plan(cycle, told - 30, ended_s=told + 20, cutover=told)
+    found = [seen(cycle, RUSH + n).preparing for n in (-3, -2, -1, 0, 1)]
+    assert found == [frozenset(), {BEHIND}, {BEHIND}, frozenset(), frozenset()]
+    cycle.sql("delete from spillway.rescale_step where plan = %s and step = 'cutover'", plan)
+    assert seen(cycle, RUSH).preparing == {BEHIND}
+    assert seen(cycle, RUSH + 1).preparing == frozenset(), "it has ended"
+
+
 def test_a_plan_that_failed_and_went_back_has_settled(begin: Begin) -> None:
     cycle = begin()
     told = 15.0 * RUSH - 20

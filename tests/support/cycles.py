@@ -17,8 +17,8 @@ from spillway.store.decisions import Run
 from tests.support.database import Database
 from tests.support.recorded import Recording, noon, store
 
-CALM, RUSH = 6, 16
-"""Windows by number: before the rush, and well inside it."""
+CALM, RISES, RUSH = 6, 13, 16
+"""Windows by number: before the rush, the one in which it begins, and well inside it."""
 LIVE = Run(policy=Policy())
 
 

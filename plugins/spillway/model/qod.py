@@ -37,6 +37,8 @@ class Instance:
     in_rate: float | None
     """Rows per second behind the shedder."""
     cpu: float | None
+    done_rate: float | None = None
+    """Rows per second that the CPU was used for, where they are fewer than came in: load rises, and many are still in flight."""
     warming: bool = False
     movable: bool = True
     """False: it stays where it is, for a move was refused or failed lately; floors do not count on one."""

@@ -21,7 +21,7 @@ def check(observation: Observation) -> None:
         where = f"operators.{operator.name}"
         _numbers(where, operator, ("min_accuracy",), high=1.0)
         for number, instance in enumerate(operator.instances):
-            _numbers(f"{where}.instances[{number}]", instance, ("in_rate", "cpu", "cores"))
+            _numbers(f"{where}.instances[{number}]", instance, ("in_rate", "cpu", "done_rate", "cores"))
         if operator.cost:
             _numbers(f"{where}.cost", operator.cost, ("fixed", "per_arrived", "per_kept"))
     for edge in observation.edges:

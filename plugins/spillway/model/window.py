@@ -46,6 +46,8 @@ class InstanceRow:
     warming: bool
     age_s: float
     ahead_s: float
+    done_rate: float | None = None
+    """Rows per second that the CPU was used for, where they are clearly fewer than came in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,8 @@ class Window:
     edges: tuple[EdgeRow, ...]
     unmoved: frozenset[tuple[str, str]] = frozenset()
     """Pipeline and application: a move was refused or failed lately, or a plan rescales it."""
+    preparing: frozenset[tuple[str, str]] = frozenset()
+    """Pipeline and application: a plan prepares a change beside what runs, and takes CPU for that now and then."""
     changing: frozenset[tuple[str, str]] = frozenset()
     """Pipeline and application: a plan changed what runs in this window, whose pause distorts what was measured."""
     settling: frozenset[tuple[str, str]] = frozenset()

@@ -129,6 +129,26 @@ def flow(batches: Sequence[EdgeBatch], start: float, trigger_s: float = inf) -> 
     )  # fmt: skip
 
 
+def done_rate(batches: Sequence[tuple[float, float, int]], start: float, end: float, trigger_s: float) -> float | None:
+    """Rows per second that were worked on in a window, of batches as (started, ended, rows kept), in order, ended by `end`.
+
+    The rows of a batch are spread evenly from its start to the next one's, as far as that is no longer than a trigger or than it
+    took itself. What is in flight at the end of the window is not known yet, so the time after the last batch does not count.
+
+    >>> done_rate([(0.0, 1.0, 30), (3.0, 4.5, 30), (6.0, 8.0, 30), (9.0, 12.0, 90)], 0.0, 15.0, 3.0)
+    15.0
+    """
+    rows, until = 0.0, start
+    for number, (started, ended, kept) in enumerate(batches):
+        following = batches[number + 1][0] if number + 1 < len(batches) else end
+        until = max(ended, min(started + trigger_s, following))
+        inside = until - max(started, start)
+        if inside > 0.0:
+            rows += kept * inside / (until - started)
+    begin = max(start, batches[0][0]) if batches else start
+    return rows / (until - begin) if until > begin else None
+
+
 def _share(base: EdgeBatch, last: EdgeBatch, read: int, kept: int) -> float | None:
     if base.partitions != last.partitions:
         return None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway.model.topology import Edge, Pipeline
 from spillway.model.window import Declared, EdgeRow, InstanceRow, Interval, NodeRow, OperatorRow, Window
-from spillway.observe.rates import Arrival, EdgeBatch, Flow, arrival, flow, span_s, split_cpu
+from spillway.observe.rates import Arrival, EdgeBatch, Flow, arrival, done_rate, flow, span_s, split_cpu
 from spillway.policy import Policy
 from spillway.store.promises import accuracies
 from spillway.store.queries import rows
@@ -28,6 +28,8 @@ ENDED = ("stopped", "failed", "fenced")
 """States of a driver's last heartbeat."""
 UNMOVED_S = 600.0
 """For so long nothing counts on the move of an application that was refused, failed or was not begun in time."""
+RISING = 0.75
+"""Of the rows that came in, the share that was worked on: with less, the CPU of a window is that of fewer rows than came in."""
 LOOK_BACK = 3
 """How many times as far as metrics may be old it is looked for the last ones: what is older than that is missing, not stale."""
 
@@ -83,6 +85,7 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         operators=tuple(o for p in parts for o in p.operators()),
         edges=tuple(e for p in parts for e in p.edges()),
         unmoved=unmade | {key for key, r in stored.plans.items() if r["under_way"]},
+        preparing=frozenset(key for key, r in stored.plans.items() if r["under_way"] and r["told_at"] is None),
         changing=frozenset(key for key, r in stored.plans.items() if _changing(r, times)),
         settling=frozenset(key for key, r in stored.plans.items() if r["told_at"] is not None and r["told_at"] > times["warm"]),
         enlarged=frozenset(key for key, r in stored.plans.items() if _just_enlarged(r, interval)),
@@ -227,6 +230,20 @@ class _Part:
                 return None
         return total
 
+    def _done_rate(self, operator: str) -> float | None:
+        """Rows per second that the CPU of the window was used for, where they are clearly fewer than came in: while load rises,
+        many of those are still in the batch that runs at its end."""
+        kept: dict[int, tuple[float, float, int]] = {}
+        found = self.stored.batches.get((self.name, operator), ())
+        for r in found:
+            if r["checkpoint"] == found[-1]["checkpoint"]:
+                before = kept.get(r["batch_id"], (0.0, 0.0, 0))[2]
+                rows_kept = before + (r["rows_kept"] or 0)
+                kept[r["batch_id"]] = (r["started_at"].timestamp(), r["ended_at"].timestamp(), rows_kept)
+        came, interval = self._in[operator], self.interval
+        done = done_rate(list(kept.values()), interval.start.timestamp(), interval.end.timestamp(), self.pipeline.trigger_s)
+        return done if done and came and done < RISING * came else None
+
     def _share(self, edge: Edge) -> float | None:
         seen, arriving = self._flows[edge.name], self._out[edge.name]
         if seen is not None and seen.share is not None:
@@ -290,7 +307,7 @@ class _Part:
             for executor in live:
                 parts = split_cpu(application.operators, executor["executor"], taken, busy)
                 for operator in application.operators:
-                    rate = self._in[operator]
+                    rate, done = self._in[operator], self._done_rate(operator)
                     found.append(
                         InstanceRow(
                             pipeline=self.name,
@@ -299,6 +316,7 @@ class _Part:
                             node=executor["node"],
                             in_rate=None if rate is None else rate / len(live),
                             cpu=None if executor["cpu"] is None else executor["cpu"] * parts[operator],
+                            done_rate=None if done is None else done / len(live),
                             warming=self._warming[application.name],
                             age_s=_age(executor["newest"], self.interval),
                             ahead_s=executor["ahead_s"],

@@ -6,7 +6,7 @@ names carry their pipeline (`taxi/heavy`); topics and nodes are everybody's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from spillway.model.qod import Cost, Decision, Edge, Instance, Node, Observation, Operator, Previous
@@ -104,6 +104,7 @@ def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Co
                         node=i.node,
                         in_rate=i.in_rate,
                         cpu=i.cpu,
+                        done_rate=i.done_rate,
                         warming=i.warming,
                         movable=operator.name not in stay,
                         executor=_executor(pipeline, application[operator.name], i.executor),
@@ -146,7 +147,8 @@ def _idle(window: Window, pipeline: str, operator: str) -> bool:
 def _previous(window: Window, members: Iterable[str], remembered: Remembered, policy: Policy) -> Previous:
     """Where a pipeline has no decision to remember, the keeps that are in force are what was published last.
 
-    A query behind an operator that has just got more executors has waited for that: the first window since may raise it."""
+    A query behind an operator that has just got more executors has waited for that: the first window since may raise it. While
+    that is prepared it waits, for what is free in one window is taken in the next by what starts."""
     keeps: dict[str, float] = {}
     ready: dict[str, int] = {}
     for pipeline in members:
@@ -156,17 +158,19 @@ def _previous(window: Window, members: Iterable[str], remembered: Remembered, po
             keeps[_edge_name(e.pipeline, e.producer, e.topic, e.consumer)] = e.keep if known is None else known
         for query, cycles in (before["raise_ready"] if before else {}).items():
             ready[qualified(pipeline, query)] = int(cycles)
-        for query in _behind(window, pipeline):
+        for query in _behind(window, pipeline, window.preparing):
+            ready.pop(qualified(pipeline, query), None)
+        for query in _behind(window, pipeline, window.enlarged):
             name = qualified(pipeline, query)
             ready[name] = max(ready.get(name, 0), policy.qod_raise_cycles - 1)
     return Previous(keeps=keeps, raise_ready=ready)
 
 
-def _behind(window: Window, pipeline: str) -> list[str]:
-    """Queries that get rows through an operator of an application that has just got more executors."""
+def _behind(window: Window, pipeline: str, applications: Collection[tuple[str, str]]) -> list[str]:
+    """Queries that get rows through an operator of one of these applications."""
     spec = window.declared[pipeline].pipeline
     reached: set[str] = set()
-    ahead = [o for a in spec.applications if (pipeline, a.name) in window.enlarged for o in a.operators]
+    ahead = [o for a in spec.applications if (pipeline, a.name) in applications for o in a.operators]
     while ahead:
         operator = ahead.pop()
         if operator not in reached:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from spillway.observe.rates import Arrival, EdgeBatch, arrival, flow, split_cpu
+from spillway.observe.rates import Arrival, EdgeBatch, arrival, done_rate, flow, split_cpu
 
 
 def readings(rate: Callable[[float], float], until: float, rng: random.Random, every: float = 5.0) -> list[tuple[float, int]]:
@@ -186,6 +186,22 @@ def test_offsets_that_were_not_told_give_no_share_but_a_rate():
     assert found.kept_rate == 50.0
     grown = [*batches()[:-1], replace(batches()[-1], partitions=4)]
     assert flow(grown, 0.0).share is None, "a topic that got partitions is not comparable"
+
+
+def test_rows_are_done_while_their_batches_run():
+    steady = [(3.0 * n, 3.0 * n + 1.0, 90) for n in range(-2, 5)]
+    assert done_rate(steady, 0.0, 15.0, 3.0) == pytest.approx(30.0), "idle between two triggers, as always"
+    assert done_rate(steady[:-1], 0.0, 15.0, 3.0) == pytest.approx(30.0), "the last one is still in flight"
+    rises = [*steady[:-2], (9.0, 12.0, 400)]
+    assert done_rate(rises, 0.0, 15.0, 3.0) == pytest.approx((3 * 90 + 400) / 12)
+    slow = [(-6.0, 6.0, 1200), (6.0, 14.0, 800)]
+    assert done_rate(slow, 0.0, 15.0, 3.0) == pytest.approx(100.0), "of the first one only what lies within the window"
+
+
+def test_nothing_done_says_nothing():
+    assert done_rate([], 0.0, 15.0, 3.0) is None
+    assert done_rate([(-9.0, -8.0, 50)], 0.0, 15.0, 3.0) is None, "it is over"
+    assert done_rate([(8.0, 10.0, 60)], 0.0, 15.0, 3.0) == 20.0, "a first batch: nobody was there before"
 
 
 def test_cpu_is_split_by_the_stages_of_this_executor_else_of_all_else_by_time_else_evenly():

@@ -52,6 +52,16 @@ def test_what_is_remembered_goes_back_under_the_names_of_the_world():
 
 
 @pytest.mark.parametrize(
+    ("application", "ready"), [("front", {}), ("heavy", {"taxi/light": 1}), ("other", {"taxi/light": 1, "taxi/heavy": 1})]
+)
+def test_while_a_change_is_prepared_nothing_behind_it_is_raised(application: str, ready: dict[str, int]) -> None:
+    remembered = {"taxi": {"keeps": {}, "raise_ready": {"light": 1, "heavy": 1}}}
+    found = observation(replace(window(TAXI), preparing=frozenset({("taxi", application)})), ["taxi"], remembered, {}, Policy())
+    assert found.previous is not None
+    assert found.previous.raise_ready == ready
+
+
+@pytest.mark.parametrize(
     ("application", "ready"),
     [("front", {"taxi/light": 2, "taxi/heavy": 2}), ("heavy", {"taxi/light": 1, "taxi/heavy": 2}), ("other", {"taxi/light": 1})],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import timedelta
 
 from spillway.act.launch import LauncherUnreachable, LaunchRefused, LaunchSpec
 from spillway.act.rescale.facts import RUNNING, Finding, Scene, overtaken
@@ -28,7 +29,7 @@ def launch(scene: Scene) -> Finding:
     if words := overtaken(scene):
         return Finding.failed(words)
     if facts.successor_plan != scene.plan.id:
-        return _submit(scene)
+        return _until_calm(scene) or _submit(scene)
     if facts.successor_handle is None:
         return _find(scene)
     if words := _ended(scene):
@@ -37,6 +38,22 @@ def launch(scene: Scene) -> Finding:
         return Finding.waits(f"generation {scene.plan.generation_to} of {scene.name} is starting on {_where(scene)}")
     return Finding.done(
         f"generation {scene.plan.generation_to} of {scene.name} is up on {_where(scene)}", handle=facts.successor_handle
+    )
+
+
+def _until_calm(scene: Scene) -> Finding | None:
+    """Not while the operator lags and its shedders work that off: what starts takes the CPU that it needs for that. No longer
+    than `rescale_calm_s`, for what cannot be worked off is why it is rescaled."""
+    plan, policy = scene.plan, scene.policy
+    if scene.waited_s >= policy.rescale_calm_s:
+        return None
+    since = scene.now - timedelta(seconds=policy.rescale_calm_s)
+    who = {"pipeline": plan.pipeline, "operator": plan.operator, "checkpoint": plan.checkpoint_from}
+    last = row(scene.conn, "rescale_behind", **who, since=since)
+    if last is None or (last["lag_rows"] or 0) <= last["rows_read"]:
+        return None
+    return Finding.waits(
+        f"{last['lag_rows']} rows wait for {plan.operator}, more than its last batch of {last['rows_read']}: shedding comes first"
     )
 
 

@@ -42,10 +42,24 @@ def measured(world: World) -> Floats:
     return or_zero(world.cpu[chosen]) if len(world.cpu) else world.cpu
 
 
+def spent_on(world: World) -> Floats:
+    """Of the rows that came in, the share that the CPU was used for, by operator: less than 1 while load rises and many of them
+    are still in flight. What they cost is cpu(t) by the rows that were done.
+
+    >>> from dataclasses import replace
+    >>> from spillway.decide.qod.examples import single
+    >>> spent_on(replace(single(in_rates=(300.0,)), done_rate=np.array([150.0]))).tolist()
+    [0.5]
+    """
+    share = np.divide(world.done_rate, world.in_rate, out=np.ones_like(world.in_rate), where=world.in_rate > 0.0)
+    return lowest(world.operator_of, np.where(np.isnan(share), 1.0, share), len(world.operators), 1.0)
+
+
 def proportional(world: World, current: Floats, floor: Floats) -> Load:
     """(8) `required(t, a) = a·cpu(t)/current(t)`. Nothing gets through at present (current = 0): a full core is the best bet.
 
-    `current` may be more than 1: whoever works off a backlog uses CPU that it will not need.
+    `current` may be more than 1: whoever works off a backlog uses CPU that it will not need. Where load rises, cpu(t) is that of
+    the rows that were done (`spent_on`).
 
     The bet is reserved whole for a floor; without a floor the way from nothing to everything is a straight line to that core,
     where (11) would promise everything for the first percent of it.
@@ -59,7 +73,7 @@ def proportional(world: World, current: Floats, floor: Floats) -> Load:
     ([500.0], [0.0])
     """
     stalled = current <= 0.0
-    slope = np.divide(measured(world), current, out=np.zeros_like(current), where=~stalled)
+    slope = np.divide(measured(world), current * spent_on(world), out=np.zeros_like(current), where=~stalled)
     core = _at_best(world)
     bet = np.divide(core, floor, out=np.zeros_like(floor), where=floor > 0.0)
     return Load(

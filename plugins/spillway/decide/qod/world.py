@@ -36,6 +36,8 @@ class World:
     """Of each instance; instances lie in the order of their operators."""
     operator_of: Ints
     in_rate: Floats
+    done_rate: Floats
+    """That of the rows its CPU was used for."""
     cpu: Floats
     warming: Flags
     movable: Flags
@@ -99,6 +101,7 @@ def columns(
         node_of=np.array([node_number[i.node] for i in every], dtype=np.intp),
         operator_of=np.repeat(np.arange(len(operators)), instances),
         in_rate=_floats([i.in_rate for i in every]),
+        done_rate=_floats([i.in_rate if i.done_rate is None else i.done_rate for i in every]),
         cpu=_floats([i.cpu for i in every]),
         warming=np.array([i.warming for i in every], dtype=bool),
         movable=np.array([i.movable for i in every], dtype=bool),

@@ -145,6 +145,17 @@ def test_an_unknown_lag_lets_a_keep_fall_but_not_rise() -> None:
     assert decide(known, WHOLE).keep("to_heavy:heavy") == pytest.approx(0.6)
 
 
+def test_cpu_that_was_used_for_a_third_of_the_rows_is_a_third_of_what_they_need() -> None:
+    """Load rises: 40 % of a core were used, and two thirds of what came in are still in flight."""
+    calm = seen(query("heavy", cpu=40.0))
+    operator = calm.operators[0]
+    [instance] = operator.instances
+    rising = replace(calm, operators=(replace(operator, instances=(replace(instance, done_rate=instance.in_rate / 3),)),))
+    assert decide(calm, Policy()).keep("to_heavy:heavy") == 1.0
+    needs, has = 3 * 40.0, 100.0 * (1.0 - Policy().qod_headroom)
+    assert decide(rising, Policy()).keep("to_heavy:heavy") == pytest.approx(has / needs)
+
+
 def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
     """q works off twice what arrives and needs 45 of its 90 from now on; r needs 32. The same holds behind a source that does."""
     q = Operator(name="q", instances=(Instance(node="n1", in_rate=200.0, cpu=90.0),), priority=1)
