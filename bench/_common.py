@@ -7,12 +7,13 @@ import os
 import platform
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -42,6 +43,31 @@ def finish(bench: str, result: Mapping[str, Any]) -> None:
     """The last line of stdout: one JSON object with the name of the bench and the machine."""
     sys.stdout.flush()
     print(json.dumps({"bench": bench, **result, "machine": machine()}, separators=(",", ":")), flush=True)
+
+
+class Record:
+    """What a bench of hours has measured so far, one JSON object a line, so that it can be ended and gone on with."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.lines = path, list[dict[str, Any]]()
+        if path is not None and path.exists():
+            self.lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+    def add(self, measured: Mapping[str, Any]) -> None:
+        line = {**measured, "commit": _commit(), "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M}Z"}
+        self.lines.append(line)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
+
+    def commits(self) -> list[str]:
+        """Of the code that was measured."""
+        return list(dict.fromkeys(line["commit"] for line in self.lines))
+
+
+def _commit() -> str:
+    asked = ["git", "-C", str(REPO), "describe", "--always", "--dirty", "--exclude", "*"]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def exit_code(goals: Mapping[str, Any]) -> int:

@@ -10,6 +10,10 @@ large state it is what `shadow` is for.
 
     make bench NAME=rescale
     make bench NAME=rescale ARGS="--keys 20000 --rounds 1 --kinds restart,executors --pipelines wordcount"
+    make bench NAME=rescale ARGS="--record rescale.jsonl --pipelines ads"
+
+All of it takes hours. With `--record`, a pipeline with so many keys that is in the file is not measured again, and the goals are
+those of all.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from _carrier import Carrier
-from _common import exit_code, finish, say, spread
+from _common import Record, exit_code, finish, say, spread
 from _counting import NODES, WORKLOADS, Workload, counted
 from _line import Strangers, changeable_policy
 from _rescale import Feed, Rescaled, lag_back, longest, middle
@@ -200,6 +204,17 @@ def summed_up(samples: Sequence[Sample], counts: Mapping[str, int], keys: int) -
     return {"keys": keys, "ways": ways, "counts": dict(counts)}
 
 
+def together(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, dict[str, Any]]]:
+    """Results of one pipeline and size that were measured kind by kind, each against the stop-and-start of its own run."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for line in lines:
+        of, result = found.setdefault(line["pipeline"], {}), line["result"]
+        before = of.get(line["keys"], {"ways": {}, "counts": {}})
+        counts = {name: before["counts"].get(name, 0) + count for name, count in result["counts"].items()}
+        of[line["keys"]] = {**before, **result, "ways": {**before["ways"], **result["ways"]}, "counts": counts}
+    return found
+
+
 def goals(results: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, Any]:
     """By pipeline and number of keys; what was not measured has no goal."""
     found: dict[str, Any] = {}
@@ -287,13 +302,13 @@ def _filled(line: Rescaled, keys: int) -> bool:
     return (line.sql(text, line.pipeline.name, line.operator)[0][0] or 0) >= keys
 
 
-def measured(workload: Workload, keys: int, args: argparse.Namespace) -> dict[str, Any]:
+def measured(workload: Workload, keys: int, args: argparse.Namespace, kinds: Sequence[str]) -> dict[str, Any]:
     with pipeline(workload, keys, args.rate) as (line, feed, stack):
         strangers, run = Strangers(stack), Run(line)
         for number in range(args.rounds):
             say(f"round {number + 1} of {args.rounds}")
             run.stop_and_start()
-            ways = [(kind, change) for kind in args.kinds for change in WAYS[kind]]
+            ways = [(kind, change) for kind in kinds for change in WAYS[kind]]
             for kind, change in ways if number % 2 == 0 else ways[::-1]:
                 for wanted in changes(kind, change):
                     run.change(kind, change, **wanted)
@@ -314,9 +329,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--pipelines", default=",".join(WORKLOADS), type=_among(WORKLOADS), help="of wordcount,ads")
     parser.add_argument("--rounds", default=ROUNDS, type=int, help=f"how often each change is made, there and back ({ROUNDS})")
     parser.add_argument("--rate", default=RATE, type=float, help=f"events a second ({RATE:g})")
+    parser.add_argument("--record", type=Path, help="JSON lines to go on from, and to add to")
     args = parser.parse_args(argv)
-    results = {name: {keys: measured(WORKLOADS[name], keys, args) for keys in args.keys} for name in args.pipelines}
-    return conclude(results, rounds=args.rounds, events_per_s=args.rate)
+    record, lines = Record(args.record), list[dict[str, Any]]()
+    for name in args.pipelines:
+        for keys in args.keys:
+            asked = {"pipeline": name, "keys": keys, "rounds": args.rounds, "rate": args.rate}
+            known = [line for line in record.lines if {n: line[n] for n in asked} == asked]
+            left = [kind for kind in args.kinds if not any(kind in line["kinds"] for line in known)]
+            if left:
+                record.add({**asked, "kinds": left, "result": measured(WORKLOADS[name], keys, args, left)})
+                known.append(record.lines[-1])
+            lines += known
+    return conclude(together(lines), rounds=args.rounds, events_per_s=args.rate, commits=record.commits())
 
 
 def _numbers(text: str) -> list[int]:

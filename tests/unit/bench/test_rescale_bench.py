@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -340,3 +341,43 @@ def test_a_ledger_tells_what_was_lost_doubled_or_miscounted(
         monkeypatch.setattr(ledger, "_records", lambda part=part: iter(part))
         verdict = ledger.read()
     assert (verdict.lost, verdict.doubled, verdict.wrong) == found and verdict.exact == (found == (0, 0, 0))
+
+
+# ---- what is gone on with ----
+
+
+def test_what_was_measured_kind_by_kind_is_judged_together(bench: Any, tmp_path: Path) -> None:
+    rescale, common = bench("rescale"), bench("_common")
+    file = tmp_path / "rescale.jsonl"
+    for kinds in (("restart",), ("handover", "shadow")):
+        pauses = {way: s for way, s in PAUSES.items() if way == "stop_and_start" or way.startswith(kinds)}
+        for keys in (100_000, 1_000_000):
+            result = rescale.summed_up(samples(bench, pauses), {**GOOD, "lost": int(kinds == ("restart",))}, keys)
+            common.Record(file).add({"pipeline": "wordcount", "keys": keys, "kinds": kinds, "result": result})
+    record = common.Record(file)
+    found = rescale.together(record.lines)
+    assert set(found["wordcount"][100_000]["ways"]) == set(PAUSES) - {"executors/executors"}
+    assert found["wordcount"][100_000]["counts"] == {n: 2 * v for n, v in GOOD.items()} | {"lost": 1}
+    assert missed(rescale.goals(found)) == ["wordcount 100000 counts_are_equal", "wordcount 1000000 counts_are_equal"]
+    assert len(record.commits()) == 1
+
+
+def test_only_what_was_good_is_not_struck_again(bench: Any, tmp_path: Path) -> None:
+    faults, common = bench("rescale_faults"), bench("_common")
+    exact = faults.Verdict(events=9, lost=0, doubled=0, wrong=0)
+    kept = faults.Cell(kind="restart", step="order", fault="kafka", outcome="done", as_said=True, verdict=exact, took_s=3.0)
+    lost = replace(kept, step="stopped", verdict=replace(exact, lost=1))
+    record = common.Record(tmp_path / "faults.jsonl")
+    for cell in (kept, lost):
+        record.add(asdict(cell))
+    again = common.Record(tmp_path / "faults.jsonl")
+    assert faults.recorded(again.lines, faults.cells(["restart"], None, ["kafka"])) == [kept]
+    assert faults.recorded(again.lines, faults.cells(["restart"], None, ["driver"])) == []
+
+
+def test_a_table_with_cells_left_out_misses_its_goal(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    faults = bench("rescale_faults")
+    exact = faults.Verdict(events=9, lost=0, doubled=0, wrong=0)
+    cell = faults.Cell(kind="restart", step="order", fault="kafka", outcome="done", as_said=True, verdict=exact, took_s=3.0)
+    assert (faults.conclude([cell]), faults.conclude([cell], 1)) == (0, 1)
+    assert last_line(capsys)["goals"]["every_cell_was_struck"] is False
