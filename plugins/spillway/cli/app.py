@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from spillway.cli import capacity, decide, quality, rescale, running, services, simulate, topics, topology
@@ -17,6 +19,23 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"spillway {version('spillway')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    """Keeps streaming pipelines inside their promises under overload."""
+
+
 app.add_typer(topology.app, name="topology")
 app.add_typer(decide.app, name="decide")
 running.register(app)

@@ -81,6 +81,8 @@ def keep(
         for name, share in settings.effective(spec, found).items():
             typer.echo(f"{name}  {share:g}{_origin(found.get(name))}")
         return
+    if value is None and ":" not in edge:
+        raise BadInput(f"{edge} is no edge: `spillway keep {pipeline} EDGE 0.5`; without EDGE and VALUE it shows the edges.")
     if value is None:
         raise BadInput(f"VALUE is missing: `spillway keep {pipeline} {edge} 0.5`, or --clear.")
     with session("control") as conn:

@@ -63,8 +63,20 @@ def simulate(
             )
         _compare(scenario, rules, chance, against, as_json)
     else:
+        if plot:
+            _can_be_written(plot)
         who = Control.NOBODY if no_control else Control.PAPER if paper else Control.SPILLWAY
         _play(scenario, rules, chance, who, plot, record, as_json)
+
+
+def _can_be_written(plot: str) -> None:
+    """Said before anything is played."""
+    from spillway.plot import PlotError, check_path
+
+    try:
+        check_path(plot)
+    except PlotError as error:
+        raise BadInput(str(error)) from None
 
 
 def _play(

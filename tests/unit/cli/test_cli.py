@@ -39,6 +39,18 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
+def test_the_version_is_that_of_the_package() -> None:
+    from importlib.metadata import version
+
+    assert run("--version") == (0, f"spillway {version('spillway')}\n", "")
+
+
+def test_the_demo_says_what_it_can_be_asked() -> None:
+    code, out, _ = run("demo", "--help")
+    assert code == 0
+    assert "--keep" in out
+
+
 def test_check_good() -> None:
     assert run("topology", "check", "good.yaml") == (
         0,
@@ -138,7 +150,8 @@ def test_kafka_that_is_away(monkeypatch: pytest.MonkeyPatch, command: str) -> No
         (("nonsense",), "No such command 'nonsense'."),
         (("keep",), "Missing argument 'PIPELINE'."),
         (("keep", "demo", "e", "much"), "Invalid value for '[VALUE]': "),
-        (("keep", "demo", "e"), "VALUE is missing: `spillway keep demo e 0.5`, or --clear."),
+        (("keep", "demo", "a:b"), "VALUE is missing: `spillway keep demo a:b 0.5`, or --clear."),
+        (("keep", "demo", "0.4"), "0.4 is no edge: `spillway keep demo EDGE 0.5`; without EDGE and VALUE it shows the edges."),
         (("keep", "demo", "e", "0.5", "--clear"), "--clear keeps everything: leave VALUE out."),
         (("keep", "demo", "e", "0.5", "--ttl", "soon"), "--ttl soon is not a duration: give a number with a unit"),
         (("keep", "demo", "e", "0.5", "--ttl", "0s"), "--ttl 0s is not a duration: give a number with a unit"),
