@@ -13,7 +13,8 @@ successor always has a plan of its own.
     make bench NAME=rescale_faults ARGS="--kinds restart --steps stopped,started --faults driver,postgres"
     make bench NAME=rescale_faults ARGS="--record faults.jsonl --minutes 60"
 
-All of it takes hours. With `--record`, cells that are in the file and are good are not struck again, and the table has them all.
+All of it takes hours. With `--record`, cells that are in the file and are good are not struck again, and the table has them all;
+those that were not good are told beside it.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ IN_A_ROW = ("executor", "scheduler", "postgres", "kafka")
 REHEARSED = ("rehearsed", "repartitioned", "caught_up", "cutover", "taken_over")
 """Steps at which there is a successor to be killed."""
 ENDED_WELL = ("done", "rolled_back")
-PLAN_LIMIT_S, WORLD_LIMIT_S, LEDGER_LIMIT_S, REACH_LIMIT_S = 600.0, 240.0, 300.0, 400.0
+PLAN_LIMIT_S, WORLD_LIMIT_S, LEDGER_LIMIT_S, REACH_LIMIT_S, EXECUTOR_LIMIT_S = 600.0, 240.0, 300.0, 400.0, 120.0
 
 
 def steps(kind: str) -> list[str]:
@@ -263,6 +264,8 @@ class Bed:
         except (AssertionError, TimeoutError, RuntimeError) as error:
             outcome = outcome or "stuck"
             detail = f"{detail}; {error}".strip("; ")
+            self.carrier.release()
+            self._await_end()
         finally:
             self.carrier.release()
         self.feed.pause()
@@ -277,6 +280,12 @@ class Bed:
             )
             for step in cells
         ]  # fmt: skip
+
+    def _await_end(self) -> None:
+        """Of a plan that was given up here: it would stand in the way of the next."""
+        text = "select bool_and(ended_at is not null) from spillway.rescale_plan where pipeline = %s"
+        with contextlib.suppress(AssertionError):
+            until(lambda: self.line.sql(text, self.line.pipeline.name) == [(True,)], PLAN_LIMIT_S, "the plan has ended")
 
     def _over(self, plan: int) -> bool:
         """A store that is away says nothing of it."""
@@ -315,15 +324,16 @@ class Bed:
     def _executor(self, generation: int) -> list[psutil.Process]:
         """The oldest of a generation, which has most of the state, with its Python workers; not while it is the only one."""
         text = "select spark_app from spillway.heartbeat where pipeline = %s and application = %s and generation = %s"
-        apps = [app for (app,) in self.line.sql(text, self.line.pipeline.name, self.line.application, generation)]
 
         def there() -> list[psutil.Process]:
+            apps = [app for (app,) in self.line.sql(text, self.line.pipeline.name, self.line.application, generation)]
             of = []
             for process in self.line.executors():
                 with contextlib.suppress(psutil.Error):
                     of += [process] if any(app in process.cmdline() for app in apps) else []
             return sorted(of, key=lambda p: p.create_time())
 
+        until(there, EXECUTOR_LIMIT_S, f"an executor of generation {generation}")  # one that takes over may wait for a last batch
         with contextlib.suppress(AssertionError):
             until(lambda: len(there()) > 1, 30, "two executors")
         return [p for one in there()[:1] for p in (one, *one.children(recursive=True))]
@@ -382,12 +392,27 @@ def recorded(lines: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[str, str
     return [c for c in found if c.good and (c.kind, c.step, c.fault) in wanted]
 
 
-def conclude(found: Sequence[Cell], left_out: int = 0, commits: Sequence[str] = ()) -> int:
+def failures(lines: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
+    """Cells of a record that were wanted, and were not good: striking them again must not make them forgotten."""
+    names = ("kind", "step", "fault", "outcome", "detail", "commit")
+    good = {id(line) for line in lines if recorded([line], wanted)}
+    return [
+        {n: str(line[n]) for n in names}
+        for line in lines
+        if id(line) not in good and (line["kind"], line["step"], line["fault"]) in wanted
+    ]
+
+
+def conclude(
+    found: Sequence[Cell], left_out: int = 0, commits: Sequence[str] = (), failed: Sequence[Mapping[str, str]] = ()
+) -> int:
+    """`failed`: cells that were struck before and were not good, also by other code than that of the last commit."""
     goals = {
         "every_plan_ends_by_itself": all(c.ended for c in found) and bool(found),
         "what_runs_is_as_the_outcome_says": all(c.as_said for c in found),
         "nothing_lost_or_doubled": all(c.verdict.exact for c in found),
         "every_cell_was_struck": not left_out,
+        "no_cell_of_this_code_failed_before": not any(f["commit"] == commits[-1] for f in failed),
     }
     outcomes = {
         fault: dict(Counter(c.came_to for c in found if c.fault == fault)) for fault in dict.fromkeys(c.fault for c in found)
@@ -403,6 +428,7 @@ def conclude(found: Sequence[Cell], left_out: int = 0, commits: Sequence[str] = 
             "of": len(found),
             "left_out": left_out,
             "commits": list(commits),
+            "failed_before": list(failed),
             "goals": goals,
         },
     )
@@ -428,7 +454,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--record", type=Path, help="JSON lines to go on from, and to add to")
     args = parser.parse_args(argv)
     wanted, record, began = cells(args.kinds, args.steps, args.faults), Record(args.record), time.monotonic()
-    found = recorded(record.lines, wanted)
+    found, failed = recorded(record.lines, wanted), failures(record.lines, wanted)
     known = {(c.kind, c.step, c.fault) for c in found}
     with changeable_policy(), scratch("bench") as folder:
         stack = Stack(home=folder / "run", services=("postgres", "kafka", "spark"))
@@ -450,7 +476,7 @@ def main(argv: list[str] | None = None) -> int:
             stack.clean()
     order = {cell: number for number, cell in enumerate(wanted)}
     found.sort(key=lambda c: order[c.kind, c.step, c.fault])
-    return conclude(found, len(wanted) - len(found), record.commits())
+    return conclude(found, len(wanted) - len(found), record.commits(), failed)
 
 
 def _among(known: Sequence[str]) -> Callable[[str], list[str]]:

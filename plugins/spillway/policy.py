@@ -196,6 +196,9 @@ class Policy:
     rescale_calm_s: float = _tunable(
         45.0, 0.0, 120.0, "for shedding to work off what waits before a second application takes CPU beside it"
     )
+    rescale_hold_s: float = _tunable(
+        180.0, 0.0, 3_600.0, "from the beginning of a plan, for so long nothing behind what it will change is raised"
+    )
     rescale_launch_timeout_s: float = _tunable(300.0, 1.0, 86_400.0, "for a second application to show its first heartbeat")
     rescale_rehearse_timeout_s: float = _tunable(900.0, 1.0, 86_400.0, "for a second application to have rehearsed")
     rescale_repartition_timeout_s: float = _tunable(3_600.0, 1.0, 86_400.0, "for the clone of a state to be repartitioned")
@@ -231,6 +234,7 @@ class Policy:
             ("backoff_first_s", "backoff_most_s"),
             ("batch_rows_min", "batch_rows_first"),
             ("batch_rows_first", "batch_rows_max"),
+            ("rescale_calm_s", "rescale_launch_timeout_s"),
             ("rescale_down_utilisation", "rescale_target_utilisation"),
             ("rescale_target_utilisation", "rescale_up_utilisation"),
         ):

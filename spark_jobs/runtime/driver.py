@@ -20,8 +20,9 @@ from spillway.policy import Policy
 
 from spark_jobs.runtime.control import Control, Fenced, Identity
 from spark_jobs.runtime.database import Connection, connect, run
+from spark_jobs.runtime.errors import first_line
 from spark_jobs.runtime.executors import ExecutorReader
-from spark_jobs.runtime.keeper import Keeper, LostToAnother, first_line
+from spark_jobs.runtime.keeper import Keeper, LostToAnother
 from spark_jobs.runtime.metrics import Buffer, MetricsWriter
 from spark_jobs.runtime.operator import OperatorQuery, Prepared
 from spark_jobs.runtime.recover import recover

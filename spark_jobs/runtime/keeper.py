@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from spark_jobs.runtime.control import Control
+from spark_jobs.runtime.errors import first_line
 from spark_jobs.runtime.operator import OperatorQuery, Prepared
 from spark_jobs.runtime.orders import Actual, OperatorOrder, Phase
 from spark_jobs.runtime.settle import Unsupported, refuses, settle
@@ -252,10 +253,6 @@ class Keeper:
                 detail=detail,
             )
         )
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def patience_s(failures: int) -> float:

@@ -148,7 +148,7 @@ class OperatorQuery:
         watermarked = "EventTimeWatermark" in frame._jdf.queryExecution().analyzed().toString()
         return Prepared(
             writer=writer, note=note, state=state, muted=muted, held=held, watermarked=watermarked, dead_letters=dead,
-            unrepeatable=unrepeatable(frame),
+            unrepeatable=unrepeatable(frame, [e.name for e in self.edges]),
         )  # fmt: skip
 
     def start(self, topics: Topics, prepared: Prepared | None = None) -> None:

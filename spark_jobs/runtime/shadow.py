@@ -9,29 +9,34 @@ harm: a batch of the original that it begins was begun by the seal, and one of t
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaException
+from py4j.protocol import Py4JJavaError
 
 from spark_jobs.runtime.checkpoint import Checkpoint, Entry, location
 from spark_jobs.runtime.clone import CloneFailed, clone
 from spark_jobs.runtime.deadletter import MARK
+from spark_jobs.runtime.errors import first_line
 from spark_jobs.runtime.follow import Follower, FollowFailed, Unlike
 from spark_jobs.runtime.metrics import Buffer
 from spark_jobs.runtime.muting import SHADOW, Origin, muted_until, origin, write_aligned, write_origin
 from spark_jobs.runtime.operator import OperatorQuery
 from spark_jobs.runtime.repartition import repartition
 from spark_jobs.runtime.site import Outlets, State
-from spark_jobs.runtime.state_files import STATE
+from spark_jobs.runtime.state_files import STATE, snapshots
 from spark_jobs.runtime.topics import Topics, marker_of
 
 log = logging.getLogger("spillway.shadow")
 
 SEALED = "spillway-sealed"
 """File in a checkpoint that a shadow has taken over from: the batch that nobody can begin any more."""
+ANEW = "spillway-anew"
+"""File in a copy that was made anew where a query had run before: up to which version its snapshots are known, and which."""
 _TRIES = 3
 
 
@@ -141,7 +146,7 @@ def align(query: OperatorQuery, topics: Topics, follower: Follower | None = None
     original = _original(query, found.checkpoint)
     _seal(query, original, found, topics)
     log.info("%s: nobody begins another batch of checkpoint %d", query.operator.name, found.checkpoint)
-    if follower is None and query.sheds:  # what is left to be repeated was done by other keeps
+    if follower is None:  # nobody knows any more by which keeps it has repeated
         _make_anew(query, found.checkpoint)
     at_end = _follow_to_the_end(query, topics, follower or follower_of(query, topics, found.checkpoint), found.checkpoint)
     log.info("%s: all of it is repeated", query.operator.name)
@@ -149,6 +154,7 @@ def align(query: OperatorQuery, topics: Topics, follower: Follower | None = None
     if not stays:
         at_end.actor.rest(drain_s=5.0, at_once=True)
     repeated = _repeat_eviction(original, shadow)
+    sweep_late(shadow)
     shadow.write_text(MARK, str(repeated))
     write_aligned(shadow, repeated)
     log.info("%s goes on from batch %d of its checkpoint %d", query.operator.name, repeated, query.state.checkpoint)
@@ -166,11 +172,11 @@ def _follow_to_the_end(query: OperatorQuery, topics: Topics, follower: Follower,
             if follower.actor.hold() and follower.actor.drained(time.monotonic() + 5.0):
                 return follower
             raise FollowFailed(f"the query on {follower.actor.location} does not come to rest")
-        except FollowFailed as error:
-            log.warning("%s does not follow, try %d of %d: %s", query.operator.name, attempt, _TRIES, error)
+        except (FollowFailed, Py4JJavaError) as error:
+            log.warning("%s does not follow, try %d of %d: %s", query.operator.name, attempt, _TRIES, first_line(error))
             if follower.actor.query is not None:
                 follower.actor.query.stop()  # the next one works on the same checkpoint
-            anew = attempt == _TRIES or isinstance(error, Unlike)
+            anew = attempt == _TRIES or follower.shed or isinstance(error, Unlike)
             if attempt > _TRIES:
                 raise
             if anew:
@@ -181,7 +187,9 @@ def _follow_to_the_end(query: OperatorQuery, topics: Topics, follower: Follower,
 
 
 def _make_anew(query: OperatorQuery, number: int) -> None:
-    """Another copy of the original, which is sealed, is what following comes to; where it has other buckets it takes longer."""
+    """Another copy of the original, which is sealed, is what following comes to; where it has other buckets it takes longer.
+
+    Executors that ran a query here may write one more snapshot of its state later (`sweep_late`)."""
     source, target, found = _original(query, number), query.checkpoint, origin(query.checkpoint)
     assert found is not None
     log.warning("%s is copied once more from checkpoint %d, where it stopped", query.operator.name, number)
@@ -191,6 +199,20 @@ def _make_anew(query: OperatorQuery, number: int) -> None:
     write_origin(target, replace(found, batch=clone(source, target)))
     if target.buckets(target.last_commit()) != query.state.buckets:
         repartition(query.spark, target.location, query.state.buckets)
+    target.write_text(ANEW, json.dumps({"version": target.last_commit() + 1, "snapshots": snapshots(target)}))
+
+
+def sweep_late(checkpoint: Checkpoint) -> None:
+    """Removes snapshots of state that were written into a copy after it was made anew, by the upkeep of a query that had run
+    there before: Spark would begin with the newest one. Whoever goes on writes later versions."""
+    if (text := checkpoint.read_text(ANEW)) is None:
+        return
+    made = json.loads(text)
+    for folder, names in snapshots(checkpoint).items():
+        for name in names:
+            if name not in made["snapshots"].get(folder, ()) and int(name.removesuffix(".zip")) <= made["version"]:
+                log.warning("%s/%s/%s came late and is removed", checkpoint.location, folder, name)
+                checkpoint.remove(*folder.split("/"), name)
 
 
 def _seal(query: OperatorQuery, original: Checkpoint, found: Origin, topics: Topics) -> None:

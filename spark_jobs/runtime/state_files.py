@@ -64,6 +64,18 @@ def state_of(checkpoint: Checkpoint, batch_id: int) -> list[BucketFiles]:
     return found
 
 
+def snapshots(checkpoint: Checkpoint) -> dict[str, list[str]]:
+    """Of every store that has some, by its folder below the checkpoint."""
+    found: dict[str, list[str]] = {}
+    for operator in sorted(name for name in checkpoint.folders(STATE) if name.isdigit()):
+        for bucket in sorted(name for name in checkpoint.folders(STATE, operator) if name.isdigit()):
+            for store in _stores(checkpoint, (STATE, operator, bucket)):
+                folder = (STATE, operator, bucket, *store)
+                names = sorted(name for name in checkpoint.files(*folder) if _version(name, ".zip") is not None)
+                found |= {"/".join(folder): names} if names else {}
+    return found
+
+
 def _stores(checkpoint: Checkpoint, folder: tuple[str, ...]) -> list[tuple[str, ...]]:
     """An operator with one store has its files in the bucket's own folder."""
     names = checkpoint.files(*folder)

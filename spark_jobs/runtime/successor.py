@@ -22,11 +22,11 @@ from spark_jobs.runtime.clone import CloneFailed
 from spark_jobs.runtime.control import Fenced, acquire
 from spark_jobs.runtime.database import Connection, connect, run
 from spark_jobs.runtime.driver import FAILED, STOPPED, Assignment, Driver, connect_patiently
+from spark_jobs.runtime.errors import first_line
 from spark_jobs.runtime.follow import Follower, FollowFailed
-from spark_jobs.runtime.keeper import first_line
 from spark_jobs.runtime.operator import OperatorQuery, Prepared
 from spark_jobs.runtime.rehearsal import STRAGGLERS_S, keep_warm, rehearse, scratch_of, sweep_scratch, sweep_stragglers
-from spark_jobs.runtime.shadow import align, follower_of, make_shadow, practise
+from spark_jobs.runtime.shadow import align, follower_of, make_shadow, practise, sweep_late
 from spark_jobs.runtime.succession import Stage, Succession, Told
 from spark_jobs.runtime.topics import needed
 
@@ -202,6 +202,7 @@ class Successor:
             log.warning("it goes on without following: %s", first_line(error))
             follower.stop()
             self._follower, self.succession.behind_rows = None, None
+            self.driver.control.wake()  # or it would be told to go on from what has not followed
             return Stage.READY
         self.succession.batches = max(self.succession.batches, follower.actor.batches)
         return Stage.READY if follower.level else Stage.CATCHING_UP
@@ -261,6 +262,8 @@ class Successor:
     def _clear(self) -> None:
         """Some time after it has taken over."""
         sweep_stragglers(self.driver.operators)
+        if self._shadow is not None:
+            sweep_late(self._shadow.checkpoint)
         if self._left is not None:
             self._left.remove()
 

@@ -7,7 +7,7 @@ shuffle by key first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any
 
@@ -55,8 +55,8 @@ STATEFUL = frozenset(
         "TransformWithStateInPandas",
     ]
 )
-UNKNOWN = (STATEFUL - {"Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark"}) | {"GlobalLimit", "LocalLimit"}
-"""What of a stream has state of which nobody knows what it depends on."""
+UNKNOWN = (STATEFUL - {"Aggregate", "Distinct", "Deduplicate"}) | {"GlobalLimit", "LocalLimit"}
+"""What of a stream has state of which nobody knows what it depends on, or which depends on the row that came first."""
 ORDERLESS = frozenset(["count", "count_if", "sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"])
 """Aggregates that come to the same in any order."""
 CLOCKS = frozenset(["CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentBatchTimestamp"])
@@ -118,13 +118,19 @@ def _one_chain(node: Any, target: Any) -> bool:
     return True
 
 
-def unsteady(frame: DataFrame) -> str | None:
-    """A nondeterministic expression of the user's part of the plan, or None: its rows may get another key when replayed."""
+def _is_the_users(node: Any, edges: Collection[str]) -> bool:
+    """Below the counts that an edge makes under its own name nothing is; the user may count too."""
+    return node.nodeName() != "CollectMetrics" or str(node.name()) not in edges
+
+
+def unsteady(frame: DataFrame, edges: Collection[str] = ()) -> str | None:
+    """A nondeterministic expression of the user's part of the plan, above these edges, or None: its rows may get another key when
+    replayed."""
     pending = [frame._jdf.queryExecution().analyzed()]
     while pending:
         node = pending.pop()
-        if node.nodeName() == "CollectMetrics":
-            continue  # below the edge's own counts nothing is the user's
+        if not _is_the_users(node, edges):
+            continue
         if node.nodeName() not in STATEFUL:
             expressions = node.expressions()
             for number in range(expressions.size()):
@@ -134,25 +140,33 @@ def unsteady(frame: DataFrame) -> str | None:
     return None
 
 
-def unrepeatable(frame: DataFrame) -> str | None:
+def unrepeatable(frame: DataFrame, edges: Collection[str] = ()) -> str | None:
     """Why an operator's state may be another one when it reads the same rows in other batches; None: it is the same.
 
     A sum of fractions depends on their order; whoever puts out a fraction is taken for having summed some. Of what has state only
     that is known to be the same of which neither the order of rows nor the time of a batch makes a difference."""
-    if expression := unsteady(frame):
+    if expression := unsteady(frame, edges):
         return f"{expression} may be another value when a batch is repeated"
     fractions = [f.name for f in frame.schema.fields if _has_fraction(f.dataType)]
     if fractions:
         return f"{', '.join(fractions)} may depend on the order of rows"
-    pending = [frame._jdf.queryExecution().analyzed()]
+    pending = [(frame._jdf.queryExecution().analyzed(), False)]
     while pending:
-        node = pending.pop()
-        if node.nodeName() == "CollectMetrics":
+        node, below_state = pending.pop()
+        if not _is_the_users(node, edges):
             continue
-        if reason := _order_or_time(node):
+        if reason := _order_or_time(node) or (below_state and _keeps_the_first(node)):
             return reason
-        pending.extend(_children(node))
+        below_state = below_state or (node.isStreaming() and node.nodeName() in STATEFUL)
+        pending += [(child, below_state) for child in _children(node)]
     return None
+
+
+def _keeps_the_first(node: Any) -> str | None:
+    """Of the rows that are alike in some columns it hands on the one that came first, with the others as they are there."""
+    if node.nodeName() != "Deduplicate" or node.keys().size() == _children(node)[0].output().size():
+        return None
+    return "Deduplicate hands on the row that comes first, and what has state behind it may depend on which that is"
 
 
 def _order_or_time(node: Any) -> str | None:

@@ -63,7 +63,7 @@ def written(frame: DataFrame, how: Writing, topics: Topics) -> tuple[DataStreamW
     by = written_by(frame, len(how.edges))
     if not names and by is WrittenBy.SOURCE:
         by = WrittenBy.SHUFFLE
-    _refuse_unsteady(frame, by, how.operator)
+    _refuse_unsteady(frame, by, how)
     if names:
         rows = arrange(records, by, how.buckets).mapInArrow(_kafka_task(names, by, how, topics), "rows bigint")
     else:
@@ -88,10 +88,12 @@ def pin_writers(checkpoint: Checkpoint, operator: str, note: str) -> None:
     checkpoint.write_text(WRITERS, note)
 
 
-def _refuse_unsteady(frame: DataFrame, by: WrittenBy, operator: Operator) -> None:
-    if by is WrittenBy.SHUFFLE and "_src" not in frame.columns and (expression := unsteady(frame)):
+def _refuse_unsteady(frame: DataFrame, by: WrittenBy, how: Writing) -> None:
+    if by is not WrittenBy.SHUFFLE or "_src" in frame.columns:
+        return
+    if expression := unsteady(frame, [e.name for e in how.edges]):
         raise RuntimeError(
-            f"{operator.name} is shuffled by key in front of its sink, and {expression} may give a row another key when "
+            f"{how.operator.name} is shuffled by key in front of its sink, and {expression} may give a row another key when "
             "a batch is replayed: rows could be lost or doubled; keep the column _src in its output"
         )
 

@@ -1,10 +1,11 @@
 -- What plans to rescale do to applications in a window: the executors each should have, least and most while a plan is under way; when
--- it told what runs to change, when that was seen to have settled, and whether it left more of them; the generation that has rehearsed
+-- it was begun, when it told what runs to change, when that was seen to have settled, and whether it left more of them; the generation that has rehearsed
 -- and was told to take over. As it could be known at the end of the window.
 select a.pipeline, a.application,
        coalesce(least(p.executors_from, p.executors_to), later.executors_from, a.executors) as least,
        coalesce(greatest(p.executors_from, p.executors_to), later.executors_from, a.executors) as most,
        p.id is not null and coalesce(p.ended_at > %(end)s, true) as under_way, t.told_at,
+       (select min(s.began_at) from spillway.rescale_step s where s.plan = p.id and s.began_at <= %(end)s) as begun_at,
        coalesce(t.verified_at, case when recent.ended_at <= %(end)s then recent.ended_at end) as settled_at,
        coalesce(recent.executors_to > recent.executors_from and t.verified and not t.undone, false) as grew,
        taken.generation_to as rehearsed

@@ -16,6 +16,7 @@ from spillway.embedded.owner import sweep_scratch
 from spillway.embedded.processes import Identity
 
 from tests.support.embedded import nothing_runs
+from tests.support.line import until
 
 pytestmark = pytest.mark.integration
 
@@ -102,6 +103,28 @@ def test_a_demo_that_is_told_to_end_leaves_nothing(stack: Stack, owner: Owner, e
     assert demo.returncode == 130
     assert "Interrupted." in said
     assert nothing_runs(stack)
+
+
+def test_a_demo_whose_make_is_killed_ends_by_itself(stack: Stack, owner: Owner, tmp_path: Path) -> None:
+    program, recipes = tmp_path / "demo.py", tmp_path / "Makefile"
+    program.write_text(DEMO)
+    recipes.write_text(f"SHELL := /bin/bash\ndemo:\n\t@{sys.executable} {program} {stack.layout.home}\n")
+    make = owner("import os, sys; os.execvp('make', ['make', '-f', sys.argv[1]])", str(recipes))
+    assert stack.pids().keys() == {"postgres"}
+    make.kill()
+    make.wait()
+    until(lambda: nothing_runs(stack), 60, "all that the killed make had started has ended")
+
+
+def test_a_second_demo_leaves_the_first_alone(stack: Stack, owner: Owner) -> None:
+    first = owner(DEMO, str(stack.layout.home))
+    before = stack.pids()
+    second = subprocess.run(
+        [sys.executable, "-c", DEMO, str(stack.layout.home)], cwd=REPO, capture_output=True, text=True, timeout=60
+    )
+    assert second.returncode == 1
+    assert f"Process {first.pid} uses the services of" in " ".join(second.stdout.split())
+    assert (first.poll(), stack.pids()) == (None, before)
 
 
 def test_the_next_start_takes_down_what_a_killed_demo_left(stack: Stack, owner: Owner) -> None:

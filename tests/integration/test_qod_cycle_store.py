@@ -59,6 +59,14 @@ def test_while_load_rises_the_cpu_is_that_of_the_rows_that_were_done(begin):
     assert heavy.cpu / heavy.in_rate < 0.7 * cost, "by the rows that came in, a row would seem to cost much less"
 
 
+def test_that_the_first_batches_of_a_driver_are_slow_is_no_rise(begin):
+    cycle_ = begin()
+    start = cycle_.window(RISES).start
+    assert any(i.done_rate is not None for i in read_window(cycle_.conn, cycle_.window(RISES), Policy()).instances)
+    cycle_.sql("update spillway.heartbeat set started_at = %s", start)
+    assert {i.done_rate for i in read_window(cycle_.conn, cycle_.window(RISES), Policy()).instances} == {None}
+
+
 def test_nothing_that_came_after_the_window_is_read(begin):
     """The rest of the recording, and rows of the window that were written too late: the window is the same without them."""
     cycle_ = begin()

@@ -130,12 +130,21 @@ def test_a_change_that_does_not_settle_is_not_waited_for_forever(begin: Begin, a
 def test_a_change_is_prepared_until_it_is_told_or_given_up(begin: Begin) -> None:
     cycle = begin()
     told = 15.0 * RUSH + 5
-    plan = a_plan(cycle, told - 30, ended_s=told + 20, cutover=told)
+    plan = a_plan(cycle, told - 30, ended_s=told + 20, launch=told - 20, cutover=told)
     found = [seen(cycle, RUSH + n).preparing for n in (-3, -2, -1, 0, 1)]
     assert found == [frozenset(), {BEHIND}, {BEHIND}, frozenset(), frozenset()]
     cycle.sql("delete from spillway.rescale_step where plan = %s and step = 'cutover'", plan)
     assert seen(cycle, RUSH).preparing == {BEHIND}
     assert seen(cycle, RUSH + 1).preparing == frozenset(), "it has ended"
+
+
+def test_a_plan_that_nobody_carries_out_holds_nothing_down(begin: Begin) -> None:
+    """It was only asked for, or has gone on for longer than anything that is prepared takes CPU."""
+    cycle = begin()
+    plan = a_plan(cycle, 15.0 * RUSH - POLICY.rescale_hold_s, launch=15.0 * RUSH)
+    assert [bool(seen(cycle, RUSH + n).preparing) for n in (-1, 0, 1)] == [True, True, False]
+    cycle.sql("delete from spillway.rescale_step where plan = %s", plan)
+    assert not seen(cycle, RUSH).preparing, "nobody has begun it"
 
 
 def test_a_plan_that_failed_and_went_back_has_settled(begin: Begin) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from spark_jobs.runtime import shadow
 from spark_jobs.runtime.checkpoint import Checkpoint, location
 from spark_jobs.runtime.clone import clone
 from spark_jobs.runtime.digest import MODULUS, digest
+from spark_jobs.runtime.follow import FollowFailed, Unlike
 from spark_jobs.runtime.muting import Origin, origin, write_aligned, write_origin
-from spark_jobs.runtime.shadow import SEALED, _clear_superseded, _forget_writers, _make_anew
+from spark_jobs.runtime.shadow import SEALED, _clear_superseded, _forget_writers, _make_anew, align, sweep_late
 from spark_jobs.runtime.site import State
+from spark_jobs.runtime.state_files import snapshots
 from spark_jobs.runtime.topics import marker_topic
-from spark_jobs.runtime.writers import unrepeatable
+from spark_jobs.runtime.writers import unrepeatable, unsteady
 from tests.support.stateful import Counted
 
 pytestmark = pytest.mark.spark
@@ -99,6 +103,86 @@ def test_a_copy_that_cannot_follow_any_more_is_made_anew_where_its_original_stop
     assert digest(copies.spark, copy.location, 2) == digest(copies.spark, original.location, 2)
 
 
+def _at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is left to be repeated, as on a copy of what has stopped."""
+    ended = SimpleNamespace(actor=SimpleNamespace(rest=lambda **_: None))
+    monkeypatch.setattr(shadow, "_follow_to_the_end", lambda *_: ended)
+    monkeypatch.setattr(shadow, "follower_of", lambda *_: ended)
+    monkeypatch.setattr(shadow, "_evicted", lambda _: False)  # these read files, and have no watermark
+
+
+def test_who_aligns_a_copy_that_somebody_else_has_followed_up_makes_it_anew(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By which keeps that one has repeated nobody knows any more."""
+    original, copy = copies.at(0), copies.another(1)
+    write_origin(copy, Origin(checkpoint=0, batch=0, plan=7))
+    copy.remove("state")
+    _at_rest(monkeypatch)
+    aligned = align(copies.query(1), cast(Any, None))
+    assert (aligned.repeated, aligned.running) == (2, None)
+    assert digest(copies.spark, copy.location, 2) == digest(copies.spark, original.location, 2)
+
+
+class Broke(Py4JJavaError):
+    def __init__(self) -> None:
+        """Without a JVM."""
+
+    def __str__(self) -> str:
+        return "it broke"
+
+
+@pytest.mark.parametrize(
+    ("shed", "error", "anew"),
+    [
+        (False, FollowFailed("it ended"), False),
+        (True, FollowFailed("it ended"), True),
+        (True, Broke(), True),
+        (False, Unlike("rows were shed"), True),
+    ],
+    ids=["nothing was shed", "it fails", "Spark fails", "it says so"],
+)
+def test_what_may_have_repeated_by_other_keeps_is_made_anew(
+    monkeypatch: pytest.MonkeyPatch, shed: bool, error: Exception, anew: bool
+) -> None:
+    class Fake:
+        def __init__(self, ends_by: Exception | None) -> None:
+            self.shed, self._ends_by = shed, ends_by
+            self.actor = SimpleNamespace(alive=True, query=None, hold=lambda: True, drained=lambda _: True)
+
+        def reach_end(self) -> None:
+            if self._ends_by is not None:
+                raise self._ends_by
+
+    monkeypatch.setattr(shadow.time, "sleep", lambda _: None)
+    made: list[int] = []
+    second = Fake(None)
+    monkeypatch.setattr(shadow, "_make_anew", lambda _, number: made.append(number))
+    monkeypatch.setattr(shadow, "follower_of", lambda *_: second)
+    query: Any = SimpleNamespace(operator=SimpleNamespace(name="o"))
+    first: Any = Fake(error)
+    assert shadow._follow_to_the_end(query, cast(Any, None), first, 4) is second
+    assert made == ([4] if anew else [])
+
+
+def test_snapshots_that_come_late_are_removed_from_a_copy_that_was_made_anew(copies: Copies) -> None:
+    """The upkeep of a query that had run there writes what it had left to write: a snapshot of another state."""
+    original, copy = copies.at(0), copies.another(1)
+    write_origin(copy, Origin(checkpoint=0, batch=0, plan=7))
+    _make_anew(copies.query(1), 0)
+    before = snapshots(copy)
+    folder = Path(copy.location.removeprefix("file:")) / "state" / "0" / "0"
+    late, later = folder / "2.zip", folder / "4.zip"
+    assert not late.exists() and not later.exists()
+    for file in (late, later):
+        file.write_bytes(b"another state")
+    sweep_late(copy)
+    assert not late.exists() and later.exists(), "the later one is of whoever goes on from there"
+    later.unlink()
+    assert snapshots(copy) == before
+    assert digest(copies.spark, copy.location, 2) == digest(copies.spark, original.location, 2)
+
+
 def test_one_with_other_buckets_gets_them_again(copies: Copies) -> None:
     original, copy = copies.at(0), copies.another(1)
     write_origin(copy, Origin(checkpoint=0, batch=0, plan=7))
@@ -175,3 +259,26 @@ def test_state_that_nobody_knows_is_not_followed(spark: SparkSession) -> None:
         assert reason is not None and named in reason, reason
     assert unrepeatable(timed.groupBy(F.window("timestamp", "10 seconds"), "key").count()) is None
     assert unrepeatable(timed.dropDuplicates(["value"]).select("value")) is None
+
+
+def test_of_what_is_alike_the_first_row_is_kept_and_state_behind_it_depends_on_which_that_is(spark: SparkSession) -> None:
+    stream = (
+        spark.readStream.format("rate").load().withWatermark("timestamp", "10 seconds").withColumn("zone", F.col("value") % 3)
+    )
+    counted = stream.dropDuplicates(["value", "timestamp"]).groupBy(F.window("timestamp", "1 minute"), "zone").count()
+    reason = unrepeatable(counted)
+    assert reason is not None and "the row that comes first" in reason
+    whole = stream.select("timestamp", "zone").dropDuplicates(["timestamp", "zone"])
+    assert unrepeatable(whole.groupBy(F.window("timestamp", "1 minute")).count()) is None, "then all of the row is the key"
+    reason = unrepeatable(stream.dropDuplicatesWithinWatermark(["value"]).select("value"))
+    assert reason is not None and "DeduplicateWithinWatermark" in reason, "it expires by the row that came first"
+
+
+def test_what_the_user_counts_himself_hides_nothing(spark: SparkSession) -> None:
+    rows = spark.range(4).withColumn("key", F.col("id") % 2).observe("p.in:o", F.count("*"))
+    chance = rows.withColumn("n", (F.rand() * 100).cast("int")).observe("mine", F.count("*"))
+    assert "rand" in (unsteady(chance, ["p.in:o"]) or "").lower()
+    last = rows.groupBy("key").agg(F.last("id").alias("x")).observe("mine", F.count("*"))
+    assert "last(" in (unrepeatable(last, ["p.in:o"]) or "").lower()
+    below = spark.range(4).withColumn("n", F.rand()).select("id").observe("p.in:o", F.count("*"))
+    assert (unsteady(below, ["p.in:o"]), unrepeatable(below, ["p.in:o"])) == (None, None), "that is the edge's own"

@@ -72,6 +72,7 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
     for ending in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # under nohup
             signal.signal(ending, _interrupt)
+    _end_with_make()
     try:
         console.rule("services")
         os.environ.setdefault("SPILLWAY_POLICY", str(POLICY))
@@ -93,6 +94,19 @@ def run(*, keep_up: bool, home: Path | None = None) -> int:
     finally:
         _leave(stack, console)
     return 0 if good else 1
+
+
+def _end_with_make() -> None:
+    """A make that is killed takes along nothing that it started."""
+    make = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == make:
+            time.sleep(1.0)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if "MAKELEVEL" in os.environ:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:

@@ -98,6 +98,11 @@ class Stack:
                 fcntl.flock(turn, fcntl.LOCK_EX)
                 self._take_over(progress)
                 mine = not self.alive()
+                if bound and not mine and (other := owner(self.layout.owner)) is not None and not self.bound():
+                    raise EmbeddedError(
+                        f"Process {other.pid} uses the services of {self.layout.home} and stops them when it ends: "
+                        "wait for it, or end it with `make down`."
+                    )
                 if not bound:
                     self.layout.owner.unlink(missing_ok=True)
                 elif mine:

@@ -77,6 +77,8 @@ class Operator:
     """Of a query (nothing downstream): higher matters more; None means the default of a topology, 1."""
     min_accuracy: float | None = None
     """The floor of a query; None means the default of a topology, 0."""
+    may_rise: bool = True
+    """False: a query is not raised, but to its floor, for a change of what runs on the way to it is being prepared."""
     cost: Cost | None = None
 
 

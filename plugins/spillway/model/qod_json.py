@@ -55,6 +55,7 @@ def _operator(raw: Fields) -> Operator:
         instances=tuple(map(_instance, raw.objects("instances"))),
         priority=raw.whole("priority"),
         min_accuracy=raw.number("min_accuracy", high=1.0),
+        may_rise=raw.flag("may_rise") is not False,
         cost=_cost(Fields(cost, raw.at("cost"))) if (cost := raw.take("cost")) is not None else None,
     )
     raw.end()
@@ -117,6 +118,7 @@ def observation_dict(observation: Observation) -> dict[str, Any]:
                 name=o.name,
                 priority=o.priority,
                 min_accuracy=o.min_accuracy,
+                may_rise=None if o.may_rise else False,
                 cost=_plain(o.cost, ("fixed", "per_arrived", "per_kept")) if o.cost else None,
                 instances=[_instance_dict(i) for i in o.instances],
             )

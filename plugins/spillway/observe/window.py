@@ -85,11 +85,19 @@ def read_window(conn: Connection, interval: Interval, policy: Policy, *, off_too
         operators=tuple(o for p in parts for o in p.operators()),
         edges=tuple(e for p in parts for e in p.edges()),
         unmoved=unmade | {key for key, r in stored.plans.items() if r["under_way"]},
-        preparing=frozenset(key for key, r in stored.plans.items() if r["under_way"] and r["told_at"] is None),
+        preparing=frozenset(key for key, r in stored.plans.items() if _preparing(r, interval, policy)),
         changing=frozenset(key for key, r in stored.plans.items() if _changing(r, times)),
         settling=frozenset(key for key, r in stored.plans.items() if r["told_at"] is not None and r["told_at"] > times["warm"]),
         enlarged=frozenset(key for key, r in stored.plans.items() if _just_enlarged(r, interval)),
     )
+
+
+def _preparing(plan: Row, interval: Interval, policy: Policy) -> bool:
+    """Whether something was begun beside what runs, and not long ago: a plan that nobody carries out any more must not keep
+    accuracy down."""
+    begun = plan["begun_at"]
+    recent = begun is not None and _age(begun, interval) <= policy.rescale_hold_s
+    return bool(plan["under_way"]) and plan["told_at"] is None and recent
 
 
 def _changing(plan: Row, times: Mapping[str, datetime]) -> bool:
@@ -240,6 +248,8 @@ class _Part:
                 before = kept.get(r["batch_id"], (0.0, 0.0, 0))[2]
                 rows_kept = before + (r["rows_kept"] or 0)
                 kept[r["batch_id"]] = (r["started_at"].timestamp(), r["ended_at"].timestamp(), rows_kept)
+        if self._trigger_s(operator) == inf:
+            return None  # the first batches of a driver start everything: that they are slow does not tell that load rises
         came, interval = self._in[operator], self.interval
         done = done_rate(list(kept.values()), interval.start.timestamp(), interval.end.timestamp(), self.pipeline.trigger_s)
         return done if done and came and done < RISING * came else None

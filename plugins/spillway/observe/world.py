@@ -93,6 +93,7 @@ def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Co
     spec = window.declared[pipeline].pipeline
     application = {o: a for a in spec.applications for o in a.operators}
     stay = {o for a in spec.applications if (pipeline, a.name) in window.unmoved for o in a.operators}
+    waiting = _behind(window, pipeline, window.preparing)  # what is free in one window is taken in the next by what starts
     found = []
     for operator in spec.operators:
         query = operator.query if not spec.outputs(operator.name) else None
@@ -115,6 +116,7 @@ def _operators(window: Window, pipeline: str, costs: Mapping[tuple[str, str], Co
                 ),
                 priority=query.priority if query else None,
                 min_accuracy=query.min_accuracy if query else None,
+                may_rise=operator.name not in waiting,
                 cost=costs.get((pipeline, operator.name)),
             )
         )
@@ -147,8 +149,7 @@ def _idle(window: Window, pipeline: str, operator: str) -> bool:
 def _previous(window: Window, members: Iterable[str], remembered: Remembered, policy: Policy) -> Previous:
     """Where a pipeline has no decision to remember, the keeps that are in force are what was published last.
 
-    A query behind an operator that has just got more executors has waited for that: the first window since may raise it. While
-    that is prepared it waits, for what is free in one window is taken in the next by what starts."""
+    A query behind an operator that has just got more executors has waited for that: the first window since may raise it."""
     keeps: dict[str, float] = {}
     ready: dict[str, int] = {}
     for pipeline in members:
@@ -158,8 +159,6 @@ def _previous(window: Window, members: Iterable[str], remembered: Remembered, po
             keeps[_edge_name(e.pipeline, e.producer, e.topic, e.consumer)] = e.keep if known is None else known
         for query, cycles in (before["raise_ready"] if before else {}).items():
             ready[qualified(pipeline, query)] = int(cycles)
-        for query in _behind(window, pipeline, window.preparing):
-            ready.pop(qualified(pipeline, query), None)
         for query in _behind(window, pipeline, window.enlarged):
             name = qualified(pipeline, query)
             ready[name] = max(ready.get(name, 0), policy.qod_raise_cycles - 1)

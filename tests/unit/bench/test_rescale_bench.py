@@ -25,6 +25,7 @@ def samples(bench: Any, pauses: dict[str, float], beside: float = 2.0, **change:
         given = {"done": True, "steady_s": 1.0, "pause_s": pause, "lag_back_s": 3.0, "rows": 5, "equal": True}
         launches = way.startswith(("handover", "shadow"))
         given |= {"beside_s": beside if launches else None, "followed": True if launches else None}
+        given["rewritten"] = launches or way.endswith("buckets")
         return bench("rescale").Sample(way=way, **{**given, **change})
 
     return [made(way, pause + off) for way, pause in pauses.items() for off in (-0.5, 0.0, 0.5)]
@@ -105,7 +106,7 @@ def test_what_was_not_measured_has_no_goal(bench: Any) -> None:
     found = rescale.summed_up(only, GOOD, 20_000)
     assert found["ways"]["restart/anew"]["to_stop_and_start"] is None
     assert list(rescale.goals({"ads": {20_000: found}})["ads"]["20000"]) == [
-        "every_plan_is_done", "state_is_equal", "counts_are_equal", "lag_is_back", "restart/anew_at_most_2_steady_and_1_s",
+        "every_plan_is_done", "counts_are_equal", "lag_is_back", "restart/anew_at_most_2_steady_and_1_s",
     ]  # fmt: skip
 
 
@@ -373,6 +374,18 @@ def test_only_what_was_good_is_not_struck_again(bench: Any, tmp_path: Path) -> N
     again = common.Record(tmp_path / "faults.jsonl")
     assert faults.recorded(again.lines, faults.cells(["restart"], None, ["kafka"])) == [kept]
     assert faults.recorded(again.lines, faults.cells(["restart"], None, ["driver"])) == []
+    assert [f["step"] for f in faults.failures(again.lines, faults.cells(["restart"], None, ["kafka"]))] == ["stopped"]
+    assert faults.failures(again.lines, faults.cells(["restart"], None, ["driver"])) == []
+
+
+def test_a_cell_that_failed_is_not_forgotten_when_it_is_struck_again(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    faults = bench("rescale_faults")
+    exact = faults.Verdict(events=9, lost=0, doubled=0, wrong=0)
+    cell = faults.Cell(kind="restart", step="order", fault="kafka", outcome="done", as_said=True, verdict=exact, took_s=3.0)
+    failed = {"kind": "restart", "step": "order", "fault": "kafka", "outcome": "stuck", "detail": "", "commit": "a1"}
+    assert faults.conclude([cell], 0, ["a1"], [failed]) == 1
+    assert last_line(capsys)["failed_before"] == [failed]
+    assert faults.conclude([cell], 0, ["a1", "b2"], [failed]) == 0, "it was mended since"
 
 
 def test_a_table_with_cells_left_out_misses_its_goal(bench: Any, capsys: pytest.CaptureFixture[str]) -> None:

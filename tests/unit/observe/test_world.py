@@ -51,14 +51,11 @@ def test_what_is_remembered_goes_back_under_the_names_of_the_world():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("application", "ready"), [("front", {}), ("heavy", {"taxi/light": 1}), ("other", {"taxi/light": 1, "taxi/heavy": 1})]
-)
-def test_while_a_change_is_prepared_nothing_behind_it_is_raised(application: str, ready: dict[str, int]) -> None:
-    remembered = {"taxi": {"keeps": {}, "raise_ready": {"light": 1, "heavy": 1}}}
-    found = observation(replace(window(TAXI), preparing=frozenset({("taxi", application)})), ["taxi"], remembered, {}, Policy())
-    assert found.previous is not None
-    assert found.previous.raise_ready == ready
+@pytest.mark.parametrize(("application", "waiting"), [("front", {"light", "heavy"}), ("heavy", {"heavy"}), ("other", set())])
+def test_while_a_change_is_prepared_nothing_behind_it_is_raised(application: str, waiting: set[str]) -> None:
+    found = observation(replace(window(TAXI), preparing=frozenset({("taxi", application)})), ["taxi"], {}, {}, Policy())
+    assert {o.name for o in found.operators if not o.may_rise} == {f"taxi/{name}" for name in waiting}
+    assert Observation.from_json(found.to_json()) == found
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def spent_on(world: World) -> Floats:
     [0.5]
     """
     share = np.divide(world.done_rate, world.in_rate, out=np.ones_like(world.in_rate), where=world.in_rate > 0.0)
-    return lowest(world.operator_of, np.where(np.isnan(share), 1.0, share), len(world.operators), 1.0)
+    known = share > 0.0  # nothing done says nothing of what a row costs; nor does what is not known
+    return lowest(world.operator_of, np.where(known, share, 1.0), len(world.operators), 1.0)
 
 
 def proportional(world: World, current: Floats, floor: Floats) -> Load:

@@ -103,7 +103,7 @@ def _decided(world: World, previous: Previous, policy: Policy, paper: bool, miss
         planned = plan(world, policy, before)
         ready = np.array([previous.raise_ready.get(name, 0) for name in query_names], dtype=np.intp)
         order = Order(world.rank, world.pair_operator, world.pair_query)
-        may_rise = ~(lag.queries | keep.queries)
+        may_rise = world.may_rise & ~(lag.queries | keep.queries)
         damped = damp(before, planned.possible, world.floor, ready, may_rise, policy, order)
         damped = lift(damped, for_rows_on_the_way(world, damped.accuracy, in_force, may_rise, policy.qod_raise_limit))
     words = Words(world, planned, damped, lag.queries, keep, policy)

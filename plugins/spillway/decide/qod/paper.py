@@ -6,7 +6,7 @@ that warms up does. Symbols as in the paper: `rCpu` required, `obtAc` obtained, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,6 +102,7 @@ def plan(world: World, *, seed: int = 0) -> Plan:
     >>> plan(chain()).possible.round(4).tolist()     # 0.7724 is possible: what the union took too much is lost
     [0.7233]
     """
+    world = replace(world, done_rate=world.in_rate)  # the papers know one rate
     literal = Literal(world)
     offered = (
         CORE * world.cores - np.nan_to_num(world.node_cpu) + total(world.node_of, np.nan_to_num(world.cpu), len(world.nodes))

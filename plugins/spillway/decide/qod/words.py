@@ -64,7 +64,7 @@ class Words:
         self.below = set(plan.below_floor.tolist())
         self.warm = (plan.most < 1.0) & (plan.possible >= plan.most - ALIKE)
         self.small, self.waits, self.limited = damped.small.tolist(), damped.waits.tolist(), damped.limited.tolist()
-        self.lifted = damped.lifted.tolist()
+        self.lifted, self.may_rise = damped.lifted.tolist(), world.may_rise.tolist()
         self.ready, self.lag_unknown = damped.ready.tolist(), lag_unknown.tolist()
         self.keep_unknown, self.blind = keep_unknown.queries.tolist(), set(np.flatnonzero(keep_unknown.edges).tolist())
         self.known: dict[int, tuple[Reason, str]] = {}
@@ -94,6 +94,9 @@ class Words:
             return Reason.LAG_UNKNOWN, f" as before: {possible} may be possible for {name}, but how much is waiting is not known"
         if self.waits[query] and self.keep_unknown[query]:
             return Reason.KEEP_UNKNOWN, f" as before: {possible} may be possible for {name}, but what edges keep is not known"
+        if self.waits[query] and not self.may_rise[query]:
+            why = "while a change of what runs on the way to it is being prepared"
+            return Reason.RAISE_WAITS, f" as before: {possible} is possible for {name}, but nothing is raised {why}"
         if self.waits[query]:
             seen = f"for {self.ready[query]} of {self.policy.qod_raise_cycles} cycles"
             return Reason.RAISE_WAITS, f" as before: {possible} is possible for {name} {seen}"

@@ -68,6 +68,7 @@ class World:
     rank: Ints
     """The priorities of the queries as 0, 1, 2 …, the least important first."""
     floor: Floats
+    may_rise: Flags
     pair_operator: Ints
     pair_query: Ints
 
@@ -121,6 +122,7 @@ def columns(
         priority=priority,
         rank=np.array([rank[value] for value in priority], dtype=np.intp),
         floor=_floats([DEFAULT_FLOOR if o.min_accuracy is None else o.min_accuracy for o in promises]),
+        may_rise=np.array([o.may_rise for o in promises], dtype=bool),
         pair_operator=pair_operator,
         pair_query=pair_query,
     )

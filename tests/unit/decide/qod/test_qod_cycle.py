@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -148,12 +149,48 @@ def test_an_unknown_lag_lets_a_keep_fall_but_not_rise() -> None:
 def test_cpu_that_was_used_for_a_third_of_the_rows_is_a_third_of_what_they_need() -> None:
     """Load rises: 40 % of a core were used, and two thirds of what came in are still in flight."""
     calm = seen(query("heavy", cpu=40.0))
-    operator = calm.operators[0]
-    [instance] = operator.instances
-    rising = replace(calm, operators=(replace(operator, instances=(replace(instance, done_rate=instance.in_rate / 3),)),))
+    rising = _done(calm, (calm.operators[0].instances[0].in_rate or 0.0) / 3)
     assert decide(calm, Policy()).keep("to_heavy:heavy") == 1.0
     needs, has = 3 * 40.0, 100.0 * (1.0 - Policy().qod_headroom)
     assert decide(rising, Policy()).keep("to_heavy:heavy") == pytest.approx(has / needs)
+
+
+@pytest.mark.parametrize("cpu", [0.0, 40.0])
+def test_nothing_done_says_nothing_of_what_a_row_costs(cpu: float) -> None:
+    found = seen(query("heavy", cpu=cpu))
+    decision = decide(_done(found, 0.0), Policy())
+    assert decision.edges == decide(found, Policy()).edges
+    assert json.loads(decision.to_json())["feasible"] is True
+
+
+def test_the_papers_know_one_rate() -> None:
+    found = seen(query("heavy", cpu=45.0, floor=0.5))
+    assert decide(_done(found, 20.0), WHOLE, paper=True) == decide(found, WHOLE, paper=True)
+
+
+def _done(found: Observation, rate: float) -> Observation:
+    [operator] = found.operators
+    [instance] = operator.instances
+    return replace(found, operators=(replace(operator, instances=(replace(instance, done_rate=rate),)),))
+
+
+def test_what_waits_for_a_change_is_lowered_and_not_raised_above_its_floor() -> None:
+    policy = Policy(qod_raise_cycles=1)
+    full = seen(query("heavy", cpu=100.0))
+    lowered = decide(replace(full, operators=(replace(full.operators[0], may_rise=False),)), policy)
+    assert lowered.keep("to_heavy:heavy") < 1.0, "it may be lowered"
+    free = seen(query("heavy", cpu=20.0, done=0.5, floor=0.2))
+    free = replace(free, previous=Previous(keeps={"to_heavy:heavy": 0.5}))
+    waiting = replace(free, operators=(replace(free.operators[0], may_rise=False),))
+    assert decide(free, policy).keep("to_heavy:heavy") == pytest.approx(0.6)
+    for _ in range(4):
+        decision = decide(waiting, policy)
+        waiting = again(waiting, decision)
+        assert decision.keep("to_heavy:heavy") == pytest.approx(0.5)
+    assert decision.edges[0].code is Reason.RAISE_WAITS
+    assert "nothing is raised while a change of what runs on the way to it is being prepared" in decision.edges[0].reason
+    promised = replace(waiting, operators=(replace(waiting.operators[0], min_accuracy=0.7),))
+    assert decide(promised, policy).keep("to_heavy:heavy") == pytest.approx(0.7)
 
 
 def test_the_cpu_of_catching_up_is_no_steady_need() -> None:
