@@ -24,8 +24,8 @@ BURST, BURSTS = 3.0, 3
 SPARE = 1.2
 """How many times the rows that a hand wants to meet are to wait: some are read before the keep is in force."""
 MORE, RAMP_S = (1.5, 3.0), 60.0
-"""The second one rises from the first to the second multiple of what the operator did at its best until then: at last it is more
-than it carries, however cold it was."""
+"""The second one rises from the first to the second multiple of what the operator did in the first: at last it is more than it
+carries, however cold it was."""
 MEASURED_BY = 10
 """Batches filled by it before what they tell is believed."""
 LIMIT_S, EVERY_S = 120.0, 1.0
@@ -33,10 +33,10 @@ LIMIT_S, EVERY_S = 120.0, 1.0
 
 def saturate(line: Line, scenario: Scenario, operator: str, hand: Hand) -> float:
     """Rows per second an operator manages at keep 1 while everybody else carries more than that."""
-    best = warm(line, scenario, operator, hand)
+    guess = warm(line, scenario, operator, hand)
     since = line.now()
-    line.say(f"{MORE[0] * best:,.0f} events a second and more, until it is known how many of them {operator} carries …")
-    with _flood(line, scenario, MORE[0] * best, MORE[1] * best) as playing:
+    line.say(f"{MORE[0] * guess:,.0f} events a second and more, until it is known how many of them {operator} carries …")
+    with _flood(line, scenario, MORE[0] * guess, MORE[1] * guess) as playing:
         found = _until(
             lambda: capacity(_batches(line, since, playing, operator), line.pipeline.batch_target_s, least=MEASURED_BY),
             f"{operator} filled too few batches, or became quicker all along",
@@ -59,7 +59,8 @@ def pour(line: Line, scenario: Scenario, operator: str, hand: Hand, *, faster: f
 
 def warm(line: Line, scenario: Scenario, operator: str, hand: Hand, poured: Playing | None = None) -> float:
     """A burst comes to operators that have run nothing yet: their first batches start JVMs and Python processes. A keep by hand
-    drains it. Returns the most rows per second that the operator has kept of it in a batch."""
+    drains it. Returns how many rows per second the operator kept in the last half of its batches; the best of them would tell of
+    more than it carries, for its rows had been waiting and others were idle."""
     since = line.now()
     try:
         for number in range(BURSTS):
@@ -69,7 +70,8 @@ def warm(line: Line, scenario: Scenario, operator: str, hand: Hand, poured: Play
                 hand.take()
             _drain(line, operator)
             if not hand.left():
-                return max(pace([b]) for b in _batches(line, since, playing, operator))
+                done = _batches(line, since, playing, operator)
+                return pace(done[len(done) // 2 :])
         raise LineFailed(
             f"After {BURSTS} bursts {hand.left():,} rows are still to meet the keep set by hand: see `spillway events`."
         )
