@@ -15,7 +15,7 @@ PARALLEL := -n auto --maxprocesses 4 --dist loadfile
 EMBEDDED := $(BIN)/python -m spillway.embedded
 UV_COMPILE := $(BIN)/uv pip compile --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet
 
-.PHONY: help setup made demo up down status logs test served pure unit check format bench lock clean
+.PHONY: help setup made demo up down status logs test served beside pure unit check format bench lock clean
 
 help:  ## Show this help
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  make %-8s %s\n' "$$t" "$$d"; done
@@ -46,17 +46,25 @@ ifdef T
 	@$(BIN)/python -m pytest $(T)
 else
 	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS) $(PURE:%=--ignore=%)
-	@$(MAKE) --no-print-directory -j 2 served pure
+	@$(MAKE) --no-print-directory -j 3 served beside pure
 	@$(BIN)/python -m pytest -m alone $(SERVED)
 endif
 
 served:
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone" --durations=10 $(SERVED)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone and not beside" --durations=10 $(SERVED)
+
+# On what CPU those with services leave; what came of it is shown when it has ended.
+define quietly
+	@echo "$(3) run beside those that need a cluster; what came of them is shown when they have ended"
+	@log=$$(mktemp) && trap 'rm -f $$log' EXIT; nice -n $(1) $(BIN)/python -m pytest $(2) $(3) >$$log 2>&1; \
+	code=$$?; cat $$log; exit $$code
+endef
+
+beside:
+	$(call quietly,5,--timeout 600 --durations=10 -m beside,$(SERVED))
 
 pure:
-	@echo "$(PURE) run beside those with services, on what CPU these leave; what came of them is shown when they have ended"
-	@log=$$(mktemp) && trap 'rm -f $$log' EXIT; nice -n 15 $(BIN)/python -m pytest --timeout 1500 $(PURE) >$$log 2>&1; \
-	code=$$?; cat $$log; exit $$code
+	$(call quietly,15,--timeout 1500,$(PURE))
 
 unit: setup  ## Run the unit tests only
 	@$(BIN)/python -m pytest $(PARALLEL) $(UNITS)

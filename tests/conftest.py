@@ -56,8 +56,18 @@ def together(nodeid: str) -> str:
     return "dags" if file.startswith("tests/dags/") else Path(file).stem if file.startswith("tests/integration/") else file
 
 
+def needs_no_cluster(item: pytest.Item) -> bool:
+    names: list[str] = getattr(item, "fixturenames", [])
+    return item.nodeid.startswith("tests/spark/") or (
+        item.nodeid.startswith("tests/integration/") and "server" in names and "stack" not in names
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, so that at the end no process waits for another."""
+    for item in filter(needs_no_cluster, items):
+        item.add_marker("beside")
     items.sort(key=lambda item: LONG.index(group) if (group := together(item.nodeid)) in LONG else len(LONG))
 
 

@@ -68,15 +68,16 @@ def tested(clone: Path) -> Path:
 def test_what_is_run_beside_the_services_is_run_once(tested: Path) -> None:
     done = make(tested, "test")
     assert done.returncode == 0, done.stderr
-    first, *both, alone = (tested / "ran").read_text().splitlines()
-    served, pure = sorted(both, key=lambda line: "tests/unit" in line)
+    first, *three, alone = (tested / "ran").read_text().splitlines()
+    pure, light, served = sorted(three, key=lambda line: ("tests/unit" not in line, "-m beside" not in line))
     beside = pure.partition("1500 ")[2].split()
     assert beside and all((REPO / folder).is_dir() for folder in beside)
     assert re.findall(r"--ignore=(\S+)", first) == beside and " tests/unit " in first
-    assert "tests/integration" in served and "-m not alone" in served and "-m alone" in alone
+    assert "tests/integration" in served and "-m not alone and not beside" in served and "-m alone" in alone
+    assert served.split()[-3:] == light.split()[-3:] == alone.split()[-3:], "of the same folders, each test once"
 
 
-@pytest.mark.parametrize("failing", ["*--ignore*", "*1500*", "*tests/integration", "*alone*"])
+@pytest.mark.parametrize("failing", ["*--ignore*", "*1500*", "*loadfile*tests/integration", "*-m beside*", "*-m alone*"])
 def test_whichever_tests_fail_make_test_fails(tested: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
     monkeypatch.setenv("FAILING", failing)
     assert make(tested, "test").returncode == 2
