@@ -226,12 +226,18 @@ class Ledger:
 class Bed:
     """The pipeline under load, the carrier, and the ledger: one cell of the table after the other."""
 
-    def __init__(self, stack: Stack, line: Rescaled, carrier: Carrier, *, seed: int = 1) -> None:
-        self.stack, self.line, self.carrier = stack, line, carrier
+    def __init__(self, stack: Stack, line: Rescaled, carrier: Carrier | None = None, *, seed: int = 1) -> None:
+        """Without a carrier somebody else carries plans out."""
+        self.stack, self.line, self._carrier = stack, line, carrier
         name, bootstrap = line.pipeline.name, stack.env["SPILLWAY_KAFKA"]
         self.feed = Feed(bootstrap, f"{name}.in", event, RATE)
         self.ledger = Ledger(bootstrap, f"{name}.in", f"{name}.pass.tally", f"{name}.tally.out")
         self._chance = random.Random(seed)
+
+    @property
+    def carrier(self) -> Carrier:
+        assert self._carrier is not None
+        return self._carrier
 
     def begin(self) -> None:
         until(self.line.running, 240, "the application runs")
@@ -260,7 +266,7 @@ class Bed:
             self.carrier.release()
             ended = self.line.followed(plan.id, PLAN_LIMIT_S)
             outcome, detail = ended.state if reached else "not reached", ended.detail
-            as_said = self._is_as(ended, before, wanted)
+            as_said = self.runs_as(ended, before, wanted)
         except (AssertionError, TimeoutError, RuntimeError) as error:
             outcome = outcome or "stuck"
             detail = f"{detail}; {error}".strip("; ")
@@ -338,7 +344,7 @@ class Bed:
             until(lambda: len(there()) > 1, 30, "two executors")
         return [p for one in there()[:1] for p in (one, *one.children(recursive=True))]
 
-    def _is_as(self, plan: Plan, before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    def runs_as(self, plan: Plan, before: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
         """Waits until the operator runs, by one driver, with what the outcome of the plan says it should have."""
         line = self.line
         until(line.runs_as_it_should, WORLD_LIMIT_S, "the operator runs again", every_s=0.3)
@@ -404,7 +410,11 @@ def failures(lines: Sequence[Mapping[str, Any]], wanted: Sequence[tuple[str, str
 
 
 def conclude(
-    found: Sequence[Cell], left_out: int = 0, commits: Sequence[str] = (), failed: Sequence[Mapping[str, str]] = ()
+    found: Sequence[Cell],
+    left_out: int = 0,
+    commits: Sequence[str] = (),
+    failed: Sequence[Mapping[str, str]] = (),
+    bench: str = "rescale_faults",
 ) -> int:
     """`failed`: cells that were struck before and were not good, also by other code than that of the last commit."""
     goals = {
@@ -419,7 +429,7 @@ def conclude(
     }
     print(table(found))
     finish(
-        "rescale_faults",
+        bench,
         {
             "cells": [{**asdict(c), "good": c.good} for c in found],
             "plans": sum(not c.went_on for c in found),
@@ -447,9 +457,9 @@ def bed(stack: Stack, folder: Path, name: str = "faults", **tunables: Any) -> It
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", type=_among([str(k) for k in Kind]), default=[str(k) for k in Kind])
-    parser.add_argument("--steps", type=_among(sorted({s for k in Kind for s in steps(k)})), help="of all kinds (default: all)")
-    parser.add_argument("--faults", type=_among(FAULTS), default=list(FAULTS))
+    parser.add_argument("--kinds", type=among([str(k) for k in Kind]), default=[str(k) for k in Kind])
+    parser.add_argument("--steps", type=among(sorted({s for k in Kind for s in steps(k)})), help="of all kinds (default: all)")
+    parser.add_argument("--faults", type=among(FAULTS), default=list(FAULTS))
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no cell after this long")
     parser.add_argument("--record", type=Path, help="JSON lines to go on from, and to add to")
     args = parser.parse_args(argv)
@@ -479,7 +489,7 @@ def main(argv: list[str] | None = None) -> int:
     return conclude(found, len(wanted) - len(found), record.commits(), failed)
 
 
-def _among(known: Sequence[str]) -> Callable[[str], list[str]]:
+def among(known: Sequence[str]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
         if unknown := [name for name in text.split(",") if name not in known]:
             raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(known)}")

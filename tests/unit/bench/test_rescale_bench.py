@@ -302,11 +302,11 @@ def test_a_plan_is_struck_at_step_after_step_until_it_ends(
 ) -> None:
     faults, plans = bench("rescale_faults"), Plans(["a", "b", "c"], ends)
     under = faults.Bed.__new__(faults.Bed)
-    under.line = under.carrier = plans
+    under.line = under._carrier = plans
     under.feed = SimpleNamespace(pause=lambda: None, resume=lambda: None)
     under.ledger = SimpleNamespace(settled=lambda _: faults.Verdict(events=1, lost=0, doubled=0, wrong=0))
     monkeypatch.setattr(under, "_strike", plans.strike)
-    monkeypatch.setattr(under, "_is_as", lambda *_: True)
+    monkeypatch.setattr(under, "runs_as", lambda *_: True)
     assert [(c.step, c.came_to) for c in under.struck("restart", steps, "kafka")] == found
     assert plans.struck == [step for step, outcome in found if outcome != "not reached"]
 
