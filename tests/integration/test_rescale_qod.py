@@ -141,7 +141,7 @@ def test_a_change_is_prepared_until_it_is_told_or_given_up(begin: Begin) -> None
 def test_a_plan_that_nobody_carries_out_holds_nothing_down(begin: Begin) -> None:
     """It was only asked for, or has gone on for longer than anything that is prepared takes CPU."""
     cycle = begin()
-    plan = a_plan(cycle, 15.0 * RUSH - POLICY.rescale_hold_s, launch=15.0 * RUSH)
+    plan = a_plan(cycle, 15.0 * (RUSH + 1) - POLICY.rescale_hold_s, launch=15.0 * RUSH)
     assert [bool(seen(cycle, RUSH + n).preparing) for n in (-1, 0, 1)] == [True, True, False]
     cycle.sql("delete from spillway.rescale_step where plan = %s", plan)
     assert not seen(cycle, RUSH).preparing, "nobody has begun it"
