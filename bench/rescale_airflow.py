@@ -31,7 +31,7 @@ from spillway.embedded.owner import scratch
 from spillway.model.rescale import Kind
 
 FAULT, SCHEDULER = "airflow", "airflow-scheduler"
-PLAN_LIMIT_S, LEDGER_LIMIT_S = 1_800.0, 300.0
+PLAN_LIMIT_S = 1_800.0
 POLICY = {**TUNABLES, "rescale_interval_s": 10.0, "streams_interval_s": 10.0}
 
 
@@ -64,18 +64,7 @@ def struck(bed: Bed, stack: Stack, kind: str) -> list[Cell]:
         as_said = not plan.open and bed.runs_as(plan, before, wanted)
     except (AssertionError, TimeoutError, RuntimeError) as error:
         detail = f"{detail}; {error}".strip("; ")
-    bed.feed.pause()
-    verdict = bed.ledger.settled(LEDGER_LIMIT_S)
-    bed.feed.resume()
-    cells = reached or steps(kind)[:1]
-    took = (time.monotonic() - began) / len(cells)
-    return [
-        Cell(
-            kind=kind, step=step, fault=FAULT, outcome=outcome, went_on=step != cells[-1], as_said=as_said, verdict=verdict,
-            took_s=round(took, 1), detail=detail,
-        )
-        for step in cells
-    ]  # fmt: skip
+    return bed.judged(kind, FAULT, reached or steps(kind)[:1], began, outcome, detail, as_said)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
