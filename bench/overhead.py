@@ -67,6 +67,8 @@ class Run:
     """Median duration of a batch, the first one left out."""
     broker_s: float = 0.0
     """CPU of Kafka meanwhile."""
+    roles: dict[str, float] = field(default_factory=dict)
+    """`cpu_s` by whose it is."""
     phases: dict[str, int] = field(default_factory=dict)
     """Milliseconds of a single batch, by phase."""
 
@@ -114,19 +116,25 @@ class Cluster:
         self.spark = builder.getOrCreate()
         self.spark.sparkContext.setLogLevel("ERROR")
         self._app = self.spark.sparkContext.applicationId
-        self._seen: dict[tuple[int, float], float] = {}
+        self._seen: dict[tuple[str, int, float], float] = {}
 
     def cpu_s(self) -> float:
         """CPU of this process, its JVM and all executors with their Python workers, also of those that have ended."""
+        return sum(self.roles_s().values())
+
+    def roles_s(self) -> dict[str, float]:
         own = psutil.Process()
-        found = [own, *with_argument(own.children(), DRIVER)]
+        found = [("driver", p) for p in (own, *with_argument(own.children(), DRIVER))]
         for executor in with_argument(psutil.process_iter(), self._app):
             with contextlib.suppress(psutil.Error):
-                found += [executor, *executor.children(recursive=True)]
-        for process in found:
+                found += [("executors", executor), *(("workers", p) for p in executor.children(recursive=True))]
+        for role, process in found:
             with contextlib.suppress(psutil.Error):
-                self._seen[process.pid, process.create_time()] = used_s(process)
-        return sum(self._seen.values())
+                self._seen[role, process.pid, process.create_time()] = used_s(process)
+        total = dict.fromkeys(("driver", "executors", "workers"), 0.0)
+        for (role, *_), used in self._seen.items():
+            total[role] += used
+        return total
 
     def broker_s(self) -> float:
         [broker] = with_argument(psutil.Process().children(recursive=True), BROKER)
@@ -137,9 +145,10 @@ class Cluster:
         checkpoint = self.folder / uuid.uuid4().hex
         query = start(f"file:{checkpoint}")
         first = self._after(query, round(STARTING * batches))
-        cpu, broker, wall = self.cpu_s(), self.broker_s(), time.monotonic()
+        before, broker, wall = self.roles_s(), self.broker_s(), time.monotonic()
         last = self._after(query, batches)
-        wall, cpu, broker = time.monotonic() - wall, self.cpu_s() - cpu, self.broker_s() - broker
+        wall, broker = time.monotonic() - wall, self.broker_s() - broker
+        roles = {role: used - before[role] for role, used in self.roles_s().items()}
         query.stop()
         done = [p for p in query.recentProgress if p["numInputRows"] and p["batchId"] < last]
         # Spark shares a limit out among partitions by what is in them, and rounds down.
@@ -148,7 +157,7 @@ class Cluster:
         shutil.rmtree(checkpoint, ignore_errors=True)
         batch_s = statistics.median(p["batchDuration"] / 1000 for p in done[first:])
         rows = sum(p["numInputRows"] for p in done[first:])
-        return Run(cpu_s=cpu, wall_s=wall, rows=rows, batch_s=batch_s, broker_s=broker)
+        return Run(cpu_s=sum(roles.values()), wall_s=wall, rows=rows, batch_s=batch_s, broker_s=broker, roles=roles)
 
     @staticmethod
     def _after(query: StreamingQuery, batches: int) -> int:
@@ -415,6 +424,13 @@ def sinks(cluster: Cluster, pairs: int, topics: Topics, sizes: Sequence[int]) ->
             "batch_ratio": spread(paired_ratios([r.batch_s for r in ours], [r.batch_s for r in theirs])),
             "broker_cpu_ratio": spread(paired_ratios([r.broker_s / r.rows for r in ours], [r.broker_s / r.rows for r in theirs])),
             "cpu_ms_a_batch": {name: spread([1000 * size * r.cpu_s / r.rows for r in runs], 1) for name, runs in results.items()},
+            "of_it": {
+                name: {
+                    role: round(statistics.median(1000 * size * r.roles[role] / r.rows for r in runs), 1)
+                    for role in runs[0].roles
+                }
+                for name, runs in results.items()
+            },
         }
         say(f"{size:,} rows a batch: {found[str(size)]}")
     return found
