@@ -179,7 +179,9 @@ class Driver:
             self._remember_bounds()
             self.writer.close()
             self.control.event(
-                me.application, state, f"{me.pipeline}/{me.application} generation {me.generation} {state}: {detail}"
+                me.application,
+                state,
+                f"{me.pipeline}/{me.application} generation {me.generation} {state}: {detail.removeprefix('fenced: ')}",
             )
             self.control.close(state, detail)
         return code

@@ -6,6 +6,7 @@ import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
@@ -40,11 +41,19 @@ def resolve(reference: str) -> Callable[..., DataFrame]:
     """`package.module:function` → the function."""
     module, _, name = reference.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        found = importlib.import_module(module)
+    except ImportError as error:
         raise RuntimeError(
             f"operator function {reference} cannot be imported on the driver ({error}); put its module on PYTHONPATH"
         ) from error
+    function: Callable[..., DataFrame] | None = getattr(found, name, None)
+    if function is None:
+        near = get_close_matches(name, [n for n in vars(found) if callable(getattr(found, n))], 1)
+        raise RuntimeError(
+            f"operator function {reference} is not there: {module} has no {name}"
+            + (f"; did you mean {near[0]}?" if near else ", and nothing that is called like it")
+        )
+    return function
 
 
 def reader_options(edge: Edge, source: Input) -> dict[str, str]:

@@ -221,6 +221,7 @@ def test_mode_decisions_and_why(database: Database, recorded: Any, monkeypatch: 
     for name, value in database.environ().items():
         monkeypatch.setenv(name, value)
     assert say("why", "rec", code=2) == "error: there is no decision on rec.\n"
+    assert say("decisions", "rex", code=2) == "error: there is no pipeline rex: did you mean rec?\n"
     assert say("decisions") == "nothing was decided yet: see `spillway mode`, and the DAG spillway_qod in Airflow\n"
     live(conn, recording)
     assert say("mode") == "rec  apply\n"

@@ -102,6 +102,12 @@ def test_what_it_has_already_is_no_error(line: Line) -> None:
     assert run("rescale", line.name, "count", "--to", "2") == (0, "count has all that already\n", "")
 
 
+def test_nothing_asked_for_is_said(line: Line) -> None:
+    code, out, err = run("rescale", line.name, "count")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: say what count is to have: --to N executors, --buckets K or --node NODE;")
+
+
 def test_a_plan_that_goes_back_is_a_failure_with_its_reason(line: Line) -> None:
     line.cluster.refuses = "the cluster has no node n2."
     with Carrier(line):

@@ -71,12 +71,15 @@ def decisions(
     """List what was decided."""
     from spillway.store import session
     from spillway.store.decisions import recent
+    from spillway.store.pipelines import modes, unknown
 
     with session("read") as conn:
         if observation is not None:
             typer.echo(json.dumps(_world(conn, observation)))
             return
         found = recent(conn, pipeline=pipeline, limit=limit, replay=replay)
+        if pipeline is not None and not found and pipeline not in modes(conn):
+            raise unknown(conn, pipeline)
     if as_json:
         typer.echo(json.dumps([_as_dict(d) for d in found], indent=2))
         return

@@ -53,6 +53,10 @@ def rescale(
         return
     if pipeline is None or operator is None:
         raise BadInput("give PIPELINE and OPERATOR, such as `spillway rescale taxi heavy --to 4`, or --cancel PLAN.")
+    if to is None and buckets is None and node is None and kind is None:
+        raise BadInput(
+            f"say what {operator} is to have: --to N executors, --buckets K or --node NODE; --kind restart does it as it is."
+        )
     limit_s = _seconds(timeout)
     planned = _planned(pipeline, operator, to, buckets, node, kind)
     if not planned.changes:

@@ -195,7 +195,8 @@ def _wait(pipeline: str, desired: str, limit_s: float) -> None:
         for application in (a for p in found for a in p.applications):
             if shown.get(application.application) != application.state:
                 shown[application.application] = application.state
-                typer.echo(f"[{time.monotonic() - began:5.1f}s] {application.application} is {application.state}")
+                why = f": {application.detail}" if application.state == "failed" and application.detail else ""
+                typer.echo(f"[{time.monotonic() - began:5.1f}s] {application.application} is {application.state}{why}")
         if found and all(p.settled for p in found):
             return
         if time.monotonic() - began > limit_s:

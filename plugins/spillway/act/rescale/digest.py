@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from spillway.act.rescale.facts import Finding, Scene
@@ -23,7 +24,8 @@ def digest(scene: Scene) -> Finding:
     plan = scene.plan
     operators = members(scene.spec(), plan, scene.policy)
     if not operators:
-        return Finding.done("there is no state to compare, or the policy asks for no comparison")
+        there = members(scene.spec(), plan, replace(scene.policy, rescale_digest="always"))
+        return Finding.done("the policy asks for no comparison of state" if there else "there is no state to compare")
     found = {r["operator"]: r for r in rows(scene.conn, "rescale_digests", plan=plan.id)}
     missing = [name for name in operators if name not in found or not found[name]["both"]]
     if missing:
