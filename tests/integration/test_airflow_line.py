@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,8 @@ def test_the_printed_login_is_let_in_and_nobody_else(full: Stack) -> None:
 
     assert (token(password), token("admin")) == (201, 401)
     for process in full.processes():
-        for c in process.net_connections(kind="inet"):
-            inside = c.laddr and c.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1", "::1")
-            assert c.status != psutil.CONN_LISTEN or inside, (process.cmdline(), c.laddr)
+        with contextlib.suppress(psutil.NoSuchProcess):  # a task that has ended meanwhile
+            command, connections = process.cmdline(), process.net_connections(kind="inet")
+            for c in connections:
+                inside = c.laddr and c.laddr.ip in ("127.0.0.1", "::ffff:127.0.0.1", "::1")
+                assert c.status != psutil.CONN_LISTEN or inside, (command, c.laddr)
