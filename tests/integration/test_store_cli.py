@@ -43,15 +43,16 @@ def run(*args: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def beat(database: Database, state: str) -> None:
+def beat(database: Database, state: str, detail: str = "") -> None:
     """What a launcher and a driver write."""
     database.sql("control", "update spillway.application set generation = 1, launched_at = now() where generation = 0")
     database.sql(
         "job",
-        "insert into spillway.heartbeat (pipeline, application, generation, holder, state) values ('words', 'count', 1, 'h', %s) "
-        "on conflict (pipeline, application, generation) do update set state = excluded.state, at = now()",
-        state,
-    )
+        "insert into spillway.heartbeat (pipeline, application, generation, holder, state, detail)"
+        " values ('words', 'count', 1, 'h', %s, %s)"
+        " on conflict (pipeline, application, generation) do update set state = excluded.state, at = now()",
+        state, detail,
+    )  # fmt: skip
 
 
 def test_apply_diff_show(tmp_path: Path) -> None:
@@ -189,6 +190,14 @@ def test_start_and_stop_wait_for_the_heartbeat(database: Database) -> None:
     beat(database, "stopped")
     assert run("stop", "words", "--wait")[1].splitlines()[0] == "pipeline words was already asked to be stopped"
     assert run("topology", "remove", "words") == (0, "pipeline words is out of force\n", "")
+
+
+def test_who_waits_is_told_why_a_driver_failed(database: Database) -> None:
+    run("topology", "apply", "words.yaml")
+    beat(database, "failed", "there is no column zoen")
+    code, out, _ = run("start", "words", "--wait", "--timeout", "1s")
+    assert code == 1
+    assert [line.split("] ")[-1] for line in out.splitlines()][1:] == ["count is failed: there is no column zoen"]
 
 
 def test_reset(database: Database) -> None:

@@ -53,6 +53,10 @@ def test_out_of_range_names_field_and_range(tunable) -> None:  # type: ignore[no
         ({"heartbeat_s": 6.0}, "fence_s is 15, but must be at least three heartbeats (heartbeat_s is 6): at least 18"),
         ({"lease_s": 30.0, "fence_s": 40.0}, "lease_s is 30, but must be at least fence_s, which is 40"),
         ({"backoff_first_s": 400.0}, "backoff_most_s is 300, but must be at least backoff_first_s, which is 400"),
+        (
+            {"rescale_launch_timeout_s": 30.0},
+            "rescale_launch_timeout_s is 30, but must be at least rescale_calm_s, which is 45",
+        ),
         ({"rescale_frozen": "22-06"}, "rescale_frozen is '22-06', but '22-06' is no period such as 22:00-06:00"),
         ({"rescale_frozen": ["22:00-06:00"]}, "rescale_frozen is ['22:00-06:00'], but must be text (when nothing is rescaled"),
         (
